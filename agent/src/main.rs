@@ -1,0 +1,5 @@
+//! The `tracebyte` binary.
+
+fn main() -> std::process::ExitCode {
+    tracebyte::cli::main()
+}
