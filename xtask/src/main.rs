@@ -8,6 +8,7 @@ mod install;
 mod run;
 mod setup;
 mod test;
+mod tools;
 
 use clap::{Parser, Subcommand};
 
