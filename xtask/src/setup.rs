@@ -1,10 +1,90 @@
-//! To come.
+//! Installs what a purpose needs, and nothing that is there already.
+//!
+//! Building and the demo need only cargo, so without a purpose there is nothing to do. Each
+//! purpose is a list of steps; a step knows whether it is done. What needs root and cannot
+//! have it is printed instead, to be run by hand.
+
+use crate::run::run as run_command;
+use anyhow::{Result, bail};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// Arguments.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What to prepare for; nothing for building and the demo.
+    purpose: Option<Purpose>,
+}
 
-/// Runs it.
-pub fn run(_args: &Args) -> anyhow::Result<()> {
-    anyhow::bail!("not written yet")
+/// What a machine can be prepared for.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Purpose {
+    /// Rebuilding the eBPF object: a compiler with its library sources, LLVM, bpf-linker.
+    Ebpf,
+}
+
+/// Installs.
+pub fn run(args: &Args) -> Result<()> {
+    match args.purpose {
+        Some(purpose) => prepare(purpose),
+        None => Ok(()),
+    }
+}
+
+/// Does the steps of a purpose that are not done yet; quiet where there are none.
+pub fn prepare(purpose: Purpose) -> Result<()> {
+    let missing: Vec<Step> = steps(purpose).into_iter().filter(|step| !(step.done)()).collect();
+    // SAFETY: asks for a number and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root && missing.iter().any(|step| step.needs_root) {
+        let lines: Vec<&str> = missing.iter().flat_map(|step| step.commands).copied().collect();
+        bail!("root is needed to install what is missing; run:\n  {}", lines.join("\n  "));
+    }
+    for step in missing {
+        for command in step.commands {
+            eprintln!("+ {command}");
+            run_command(Command::new("sh").args(["-c", command]).env("DEBIAN_FRONTEND", "noninteractive"))?;
+        }
+    }
+    Ok(())
+}
+
+/// One thing to install.
+struct Step {
+    /// Whether it is there.
+    done: fn() -> bool,
+    needs_root: bool,
+    /// Shell commands, also shown to whom must run them.
+    commands: &'static [&'static str],
+}
+
+fn steps(purpose: Purpose) -> Vec<Step> {
+    match purpose {
+        Purpose::Ebpf => vec![
+            Step {
+                done: || {
+                    ["/usr/bin/rustc", "/usr/bin/cargo", "/usr/lib/rustlib/src/rust/library/core/Cargo.toml"]
+                        .iter()
+                        .all(|path| Path::new(path).exists())
+                },
+                needs_root: true,
+                commands: &[
+                    "apt-get update -qq",
+                    "apt-get install -y -qq --no-install-recommends rustc-web cargo-web rust-web-src llvm-22-dev libpolly-22-dev",
+                ],
+            },
+            Step {
+                done: || answers("bpf-linker"),
+                needs_root: false,
+                commands: &["PATH=/usr/lib/llvm-22/bin:$PATH LLVM_PREFIX=/usr/lib/llvm-22 cargo install bpf-linker \
+                     --version 0.13.0 --locked --no-default-features --features llvm-22"],
+            },
+        ],
+    }
+}
+
+/// Whether a program is on the path and tells its version.
+fn answers(program: &str) -> bool {
+    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
