@@ -217,6 +217,11 @@ impl Consumer {
         Self { ring, tail, lost_seen }
     }
 
+    /// How many bytes were taken since the ring was new.
+    pub fn position(&self) -> u64 {
+        self.tail
+    }
+
     /// Whether something is there to take. One load.
     pub fn is_empty(&self) -> bool {
         self.ring.header().head.0.load(Ordering::Acquire) == self.tail
