@@ -1,3 +1,24 @@
 //! A small HTTP runtime whose tracing is switched by one byte of a shared page.
+//!
+//! * [`http`]: an HTTP/1.1 server on an event loop of its own ([`event_loop`]).
+//! * [`trace`]: categories, events, and what each thread is doing.
+//! * [`check`]: whether a category is on, one compare and one branch.
+//! * [`join`]: joins a tracebyte agent, if there is one. Without it everything works just as
+//!   well; with it, somebody outside can switch categories on and read the events.
+//!
+//! The system calls that joining needs are listed in the source of `sys`. Under a seccomp
+//! filter that refuses some of them join before the filter, or opt out by
+//! `RUNTIME_CORE_AGENT=off`.
 
 #![warn(missing_docs)]
+
+pub mod check;
+pub mod event_loop;
+pub mod http;
+mod lease;
+pub mod page;
+mod sys;
+pub mod trace;
+
+pub use lease::{AGENT_ENV, JoinError, Lease, Options, State, join};
+pub use sys::process::StopSignals;

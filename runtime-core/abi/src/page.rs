@@ -315,6 +315,19 @@ impl Page {
         Some(end)
     }
 
+    /// Writes every name of `from`, and its empty slots, over this page's. The caller
+    /// serialises writers; for a page that others already read the names must be the same.
+    pub fn copy_names(&self, from: &Self) {
+        for (to, from) in self.arena.iter().zip(&from.arena) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for table in [Names::Categories, Names::Routes] {
+            for (to, from) in self.names(table).iter().zip(from.names(table)) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Release);
+            }
+        }
+    }
+
     fn names(&self, table: Names) -> &[AtomicU32] {
         match table {
             Names::Categories => &self.categories,
@@ -373,6 +386,17 @@ mod tests {
         assert_eq!(page.publish_name(Names::Routes, 2, b"", used), None);
         assert_eq!(page.publish_name(Names::Routes, 2, b"xy", ARENA_BYTES - 1), None);
         assert_eq!(page.name(Names::Routes, ROUTES_MAX, &mut out), None);
+    }
+
+    #[test]
+    fn names_are_copied_with_their_gaps() {
+        let (from, to) = (Box::new(Page::zeroed()), Box::new(Page::zeroed()));
+        let mut out = [0; NAME_BYTES_MAX];
+        from.publish_name(Names::Routes, 1, b"/a", 0).unwrap();
+        to.publish_name(Names::Routes, 5, b"/stale", 100).unwrap();
+        to.copy_names(&from);
+        assert_eq!(to.name(Names::Routes, 1, &mut out), Some(&b"/a"[..]));
+        assert_eq!(to.name(Names::Routes, 5, &mut out), None);
     }
 
     #[test]

@@ -106,10 +106,16 @@ impl Producer {
     pub fn push(&mut self, head: &Head, name: &[u8], args: &[(&str, Value<'_>)]) -> bool {
         let written = self.try_push(head, name, args);
         if !written {
-            self.lost += 1;
-            self.ring.header().lost.0.store(self.lost, Ordering::Release);
+            self.lose();
         }
         written
+    }
+
+    /// Counts an event that the producer did not even try to write, such as the end of an
+    /// operation whose beginning was lost.
+    pub fn lose(&mut self) {
+        self.lost += 1;
+        self.ring.header().lost.0.store(self.lost, Ordering::Release);
     }
 
     #[inline]
