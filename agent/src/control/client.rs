@@ -54,6 +54,12 @@ pub fn ask(run_dir: &Path, verb: Verb) -> Result<Reply, Failure> {
 }
 
 impl Session {
+    /// Whether the next line is still to come from the agent, so that what was made of the
+    /// lines before should be shown now.
+    pub fn must_wait(&self) -> bool {
+        !self.reader.buffer().contains(&b'\n')
+    }
+
     /// The next line; `None` where the agent has closed the connection.
     pub fn next_line(&mut self) -> Result<Option<Line<'_>>, Failure> {
         self.line.clear();

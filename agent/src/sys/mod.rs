@@ -6,6 +6,7 @@ pub mod clock;
 pub mod fd;
 pub mod memfd;
 pub mod peer;
+pub mod probe;
 pub mod proc;
 pub mod rlimit;
 pub mod users;
