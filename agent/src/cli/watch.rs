@@ -80,8 +80,8 @@ fn for_people(event: &Value) -> String {
         "C" => "count",
         other => other,
     };
-    let mut line =
-        format!("{seconds:.6} {:>7} {phase:<5} {} {}", event["pid"], text("name"), event["id"].as_str().unwrap_or(""));
+    let (pid, id) = (event["pid"].to_string(), event["id"].as_str().unwrap_or(""));
+    let mut line = format!("{seconds:.6} {pid:>7} {phase:<5} {} {id}", text("name"));
     for (key, value) in event["args"].as_object().into_iter().flatten() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         line += &format!(" {key}={value}");
