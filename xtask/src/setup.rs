@@ -8,6 +8,7 @@ use crate::run::run as run_command;
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tracebyte_tests::tools::find;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -21,6 +22,8 @@ pub struct Args {
 pub enum Purpose {
     /// Rebuilding the eBPF object: a compiler with its library sources, LLVM, bpf-linker.
     Ebpf,
+    /// Measuring: the load generator wrk, and strace.
+    Bench,
 }
 
 /// Installs.
@@ -60,6 +63,11 @@ struct Step {
 
 fn steps(purpose: Purpose) -> Vec<Step> {
     match purpose {
+        Purpose::Bench => vec![Step {
+            done: || find("wrk").is_some() && find("strace").is_some(),
+            needs_root: true,
+            commands: &["apt-get update -qq", "apt-get install -y -qq --no-install-recommends wrk strace"],
+        }],
         Purpose::Ebpf => vec![
             Step {
                 done: || {

@@ -3,7 +3,7 @@
 
 mod toggle;
 
-use crate::run;
+use crate::{run, setup};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ const WORKLOADS: [(&str, Workload); 1] = [("toggle", toggle::run)];
 
 /// Measures what was asked.
 pub fn run(args: &Args) -> Result<()> {
+    setup::prepare(setup::Purpose::Bench)?;
     let effort = if args.quick { Effort { rounds: 5, load_s: 1 } } else { Effort { rounds: 9, load_s: 3 } };
     let mut rows = Vec::new();
     for (name, workload) in WORKLOADS {
