@@ -79,3 +79,109 @@ pub struct Stack {
     /// Times seen.
     pub count: u64,
 }
+
+/// What stands for samples whose stack was lost.
+pub const MISSED_STACK: &str = "[missed stack]";
+
+/// A line of a rendered profile.
+pub struct Row<'a> {
+    /// The process's name, which every format shows as the root frame.
+    pub process: &'a str,
+    /// Its pid; `None` for samples that were lost.
+    pub pid: Option<u32>,
+    /// Root first; user frames before kernel frames.
+    pub frames: Vec<&'a Frame>,
+    /// Samples.
+    pub count: u64,
+}
+
+impl Profile {
+    /// What the renderers show: every stack, and the lost samples as a row of their own.
+    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let frames = |stack: &Stack| stack.frames.iter().filter_map(|at| self.frames.get(*at as usize)).collect();
+        let kept = self.stacks.iter().map(move |stack| Row {
+            process: &stack.process,
+            pid: Some(stack.pid),
+            frames: frames(stack),
+            count: stack.count,
+        });
+        let lost = Row { process: MISSED_STACK, pid: None, frames: Vec::new(), count: self.lost };
+        kept.chain((self.lost > 0).then_some(lost))
+    }
+
+    /// What to say beside the stacks, one fact a line: how it was measured, what was left
+    /// out or lost, then the notes.
+    pub fn facts(&self) -> Vec<String> {
+        let mut facts = vec![
+            format!("{} at {} Hz", self.event, self.freq_hz),
+            format!("{:.1} s", self.duration_ns as f64 / 1e9),
+            format!("{} samples ({} in the kernel)", self.samples, self.samples_kernel),
+            format!("{} lost", self.lost),
+            format!("{} idle left out", self.idle),
+        ];
+        facts.extend(self.notes.iter().cloned());
+        facts
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! Profiles that the renderers' tests share.
+
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// A small profile with user and kernel frames, losses and a note.
+    pub(crate) fn profile() -> Profile {
+        let frame = |name: &str, module: &str, kernel| Frame { name: name.into(), module: module.into(), kernel };
+        let stack = |frames: &[u32], count| Stack { pid: 7, process: "server".into(), frames: frames.into(), count };
+        Profile {
+            event: "cpu-clock".into(),
+            freq_hz_asked: 99,
+            freq_hz: 99,
+            start_unix_ns: 1,
+            duration_ns: 1_000_000_000,
+            samples: 6,
+            samples_kernel: 2,
+            lost: 3,
+            idle: 5,
+            notes: vec!["a note".into()],
+            frames: vec![
+                frame("main", "/bin/server", false),
+                frame("work", "/bin/server", false),
+                frame("sys_read", "[kernel]", true),
+            ],
+            stacks: vec![stack(&[0, 1], 4), stack(&[0, 1, 2], 2)],
+        }
+    }
+
+    /// Names as hostile processes and symbol tables have them.
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![
+            any::<String>(),
+            "[\\x00-\\x20;#_<>&\"'\\[\\]kj0-9.\u{85}\u{2028}\u{fffe}\u{ffff}-]{0,12}",
+            Just("a_[k]".to_owned()),
+            Just("--".to_owned()),
+            Just("x 1".to_owned()),
+        ]
+    }
+
+    prop_compose! {
+        /// A profile with any names, and indexes that may point nowhere.
+        pub(crate) fn hostile_profile()(
+            frames in vec((name(), name(), any::<bool>()), 0..6),
+            stacks in vec((any::<u32>(), name(), vec(0u32..8, 0..6), 0u64..1000), 0..6),
+            notes in vec(name(), 0..3),
+            lost in 0u64..3,
+        ) -> Profile {
+            let samples = stacks.iter().map(|stack| stack.3).sum();
+            let frames = frames.into_iter().map(|(name, module, kernel)| Frame { name, module, kernel }).collect();
+            let stacks = stacks
+                .into_iter()
+                .map(|(pid, process, frames, count)| Stack { pid, process, frames, count })
+                .collect();
+            Profile { frames, stacks, notes, lost, samples, ..Profile::default() }
+        }
+    }
+}
