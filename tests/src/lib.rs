@@ -11,6 +11,7 @@ pub mod agent;
 pub mod bins;
 pub mod events;
 pub mod http;
+pub mod joiner;
 pub mod load;
 pub mod memory;
 pub mod process;

@@ -196,3 +196,47 @@ impl Drop for Mapped {
         unsafe { libc::munmap(self.base.cast(), self.bytes) };
     }
 }
+
+/// Sends bytes with descriptors beside them.
+pub fn send_with(socket: &UnixStream, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
+    let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let mut control = [0u64; 16];
+    // SAFETY: pure arithmetic.
+    let space = unsafe { libc::CMSG_SPACE(size_of_val(raw.as_slice()) as u32) } as usize;
+    assert!(space <= size_of_val(&control));
+    let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeros is a value of this struct of integers and pointers.
+    let mut message: libc::msghdr = unsafe { zeroed() };
+    message.msg_iov = &raw mut iov;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = space;
+    // SAFETY: the control buffer has room for one header and its data, as asserted above.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of_val(raw.as_slice()) as u32) as usize;
+        std::ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), libc::CMSG_DATA(header), size_of_val(raw.as_slice()));
+    }
+    // SAFETY: the message points to buffers above, of the lengths given.
+    let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    match n {
+        -1 => Err(io::Error::last_os_error()),
+        n if n as usize == bytes.len() => Ok(()),
+        _ => Err(io::ErrorKind::WriteZero.into()),
+    }
+}
+
+/// A new memfd of this size.
+pub fn memfd(bytes: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string that lives through the call.
+    let fd = unsafe { libc::memfd_create(c"tracebyte-test".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor just made, ours alone.
+    let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(bytes)?;
+    Ok(file.into())
+}
