@@ -77,7 +77,7 @@ fn the_svg_is_xml() {
     loop {
         match reader.read_event() {
             Ok(Event::Eof) => break,
-            Ok(Event::Start(tag) | Event::Empty(tag)) => boxes += usize::from(tag.name().as_ref() == b"rect"),
+            Ok(Event::Start(tag) | Event::Empty(tag)) => boxes += usize::from(tag.name().as_ref() == "rect"),
             Ok(_) => {}
             Err(error) => panic!("not XML at {}: {error}", reader.buffer_position()),
         }
