@@ -240,10 +240,10 @@ impl Consumer {
         let head = self.ring.header().head.0.load(Ordering::Acquire);
         let lost = self.ring.header().lost.0.load(Ordering::Acquire);
         // A counter that goes backwards is garbage: count nothing rather than billions.
-        let mut drained = Drained { lost: lost.checked_sub(self.lost_seen).unwrap_or(0), ..Drained::default() };
+        let mut drained = Drained { lost: lost.saturating_sub(self.lost_seen), ..Drained::default() };
         self.lost_seen = lost;
         let available = head.wrapping_sub(self.tail);
-        if available > self.ring.bytes as u64 || available % 8 != 0 {
+        if available > self.ring.bytes as u64 || !available.is_multiple_of(8) {
             drained.garbage = true;
         } else if available > 0 {
             let at = self.ring.offset(self.tail);

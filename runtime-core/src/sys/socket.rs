@@ -114,8 +114,7 @@ fn receive_some(
         while let Some(this) = header.as_ref() {
             if (this.cmsg_level, this.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let data = libc::CMSG_DATA(this);
-                let bytes =
-                    (this.cmsg_len as usize).saturating_sub(data.offset_from((&raw const *this).cast()) as usize);
+                let bytes = this.cmsg_len.saturating_sub(data.offset_from((&raw const *this).cast()) as usize);
                 for index in 0..bytes / size_of::<libc::c_int>() {
                     descriptors.push(OwnedFd::from_raw_fd(data.cast::<libc::c_int>().add(index).read_unaligned()));
                 }

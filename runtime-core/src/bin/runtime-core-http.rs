@@ -1,3 +1,0 @@
-//! The demo server: the work of Node's `http/simple` benchmark.
-
-fn main() {}
