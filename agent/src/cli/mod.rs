@@ -37,7 +37,7 @@ use std::process::ExitCode;
 #[command(name = "tracebyte", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
     /// Directory of the agent's sockets [default: /run/tracebyte]
-    #[arg(long, global = true, value_name = "DIR", env = RUN_DIR_ENV, hide_env_values = true)]
+    #[arg(long, global = true, value_name = "DIR", env = RUN_DIR_ENV, hide_env_values = true, display_order = 900)]
     run_dir: Option<PathBuf>,
 
     #[command(subcommand)]

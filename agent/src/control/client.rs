@@ -118,9 +118,25 @@ fn no_connection(path: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::new(format!("no agent is running at {at}"))
             .remedy("start one with `sudo tracebyte agent`, or name its folder with --run-dir"),
         ErrorKind::PermissionDenied => {
-            Failure::new(format!("permission denied: {at} is for root and for the group in the agent's configuration"))
-                .remedy("use sudo, or become a member of that group")
+            Failure::new(format!("permission denied: only root{} may use {at}", members_of_its_group(path)))
+                .remedy("use sudo, or let root allow your user or group in the agent's configuration")
         }
         _ => Failure::new(format!("cannot connect to {at}: {error}")),
     }
+}
+
+/// Who else may use the socket, in words, as far as its mode and group tell.
+fn members_of_its_group(path: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(socket) = path.metadata() else { return String::new() };
+    if socket.gid() == 0 || socket.mode() & 0o020 == 0 {
+        return String::new();
+    }
+    let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let name = groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(socket.gid())).then(|| name.to_owned())
+    });
+    format!(" and members of group {}", name.unwrap_or_else(|| socket.gid().to_string()))
 }

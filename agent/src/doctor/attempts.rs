@@ -38,8 +38,8 @@ pub struct Attempts {
     pub run_dir: Answer,
     /// The soft limit of locked memory, in bytes.
     pub memlock_bytes: Option<u64>,
-    /// Looking into a process of root (process 1).
-    pub foreign_process: Answer,
+    /// Finding the binary of another user's process; absent where there is no such process.
+    pub foreign_process: Option<Answer>,
 }
 
 impl Attempts {
@@ -59,13 +59,25 @@ impl Attempts {
             agent: number(UnixStream::connect(run_dir.join(CONTROL_SOCKET)).map(drop)),
             run_dir: number(probe::may_write(existing)),
             memlock_bytes: probe::memlock().map(|(soft, _)| soft).ok(),
-            foreign_process: number(std::fs::read_link("/proc/1/exe").map(drop)),
+            foreign_process: foreign_process(),
         }
     }
 }
 
 fn number(result: io::Result<()>) -> Answer {
     result.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn foreign_process() -> Option<Answer> {
+    use std::os::unix::fs::MetadataExt;
+    let own = std::fs::metadata("/proc/self").ok()?.uid();
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let foreign =
+        processes.filter(|entry| entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()));
+    let foreign = foreign.filter(|entry| entry.metadata().is_ok_and(|process| process.uid() != own));
+    let mut answers = foreign.map(|entry| number(std::fs::read_link(entry.path().join("exe")).map(drop)));
+    // Kernel threads have no binary (ENOENT); the first real answer is enough.
+    answers.find(|answer| *answer != Err(libc::ENOENT))
 }
 
 fn fentry() -> Option<Answer> {

@@ -161,18 +161,19 @@ fn kernel_symbols(facts: &Facts) -> Row {
 
 fn foreign_symbols(facts: &Facts, attempts: &Attempts) -> Row {
     const NAME: &str = "other users' symbols";
+    let may = facts.may(Cap::SysPtrace) && facts.may(Cap::DacReadSearch);
+    let as_root = "run the agent as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH";
     match attempts.foreign_process {
-        Ok(()) => Row::ok(NAME, "binaries of other users' processes can be found"),
-        Err(errno) => Row::degraded(
+        Some(Ok(())) => Row::ok(NAME, "the binary of another user's process was found"),
+        None if may => Row::ok(NAME, "this user has the capabilities; no other user's process runs to try them on"),
+        None => Row::degraded(NAME, "this user lacks the capabilities for other users' processes", as_root),
+        Some(Err(errno)) => Row::degraded(
             NAME,
             format!(
-                "process 1 cannot be looked into ({}): frames of other users' processes keep their addresses",
+                "another user's process refused to be looked into ({}): its frames keep their addresses",
                 name(errno)
             ),
-            match (facts.may(Cap::SysPtrace), facts.may(Cap::DacReadSearch)) {
-                (true, true) => "allow ptrace between these processes in the security module or the container",
-                _ => "run the agent as root, or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
-            },
+            if may { "allow ptrace of these processes in the security module or the container" } else { as_root },
         ),
     }
 }
@@ -404,7 +405,9 @@ fn perf_remedy(facts: &Facts) -> &'static str {
 
 /// An error number in words.
 fn name(errno: i32) -> String {
-    std::io::Error::from_raw_os_error(errno).to_string()
+    let error = std::io::Error::from_raw_os_error(errno).to_string();
+    let words = error.split(" (os error").next().unwrap_or_default();
+    words.to_lowercase()
 }
 
 #[cfg(test)]
@@ -443,7 +446,7 @@ mod tests {
             agent: yes,
             run_dir: yes,
             memlock_bytes: Some(8 << 20),
-            foreign_process: yes,
+            foreign_process: Some(yes),
         };
         (facts, attempts)
     }
@@ -477,7 +480,7 @@ mod tests {
             agent: no,
             run_dir: no,
             memlock_bytes: None,
-            foreign_process: no,
+            foreign_process: Some(no),
         };
         let rows = rows(&Facts::default(), &attempts, Path::new("/run/tracebyte"));
         let features: std::collections::BTreeSet<_> = rows.iter().map(|row| row.feature).collect();
