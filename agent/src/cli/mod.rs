@@ -13,7 +13,7 @@ mod eventfile;
 mod interrupt;
 mod man;
 mod output;
-//PROFILE mod profile;
+mod profile;
 mod progress;
 mod ps;
 mod record;
@@ -61,7 +61,7 @@ enum Verb {
     Doctor(doctor::Args),
     Ps(ps::Args),
     Trace(trace::Args),
-    //PROFILE Profile(profile::Args),
+    Profile(profile::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -76,7 +76,7 @@ impl Cli {
             Verb::Doctor(args) => args.run(&run_dir),
             Verb::Ps(args) => args.run(&run_dir),
             Verb::Trace(args) => args.run(&run_dir),
-            //PROFILE Verb::Profile(args) => args.run(&run_dir),
+            Verb::Profile(args) => args.run(&run_dir),
             Verb::Completions(args) => args.run(),
             Verb::Man(args) => args.run(),
         }

@@ -17,11 +17,14 @@ use std::time::Duration;
 ///
 /// With --all the whole machine is sampled. Ctrl-C ends it early and keeps what was taken.
 #[derive(Debug, clap::Args)]
-#[command(mut_group("selection", select::required), after_help = "\
+#[command(
+    mut_group("selection", select::required),
+    after_help = "\
 Examples:
   tracebyte profile --pid 4711 --duration 10s -o flame.svg
   tracebyte profile --all --duration 30s --kernel-only -o - --format folded
-  tracebyte profile --service shop --duration 10s -o shop.pb.gz && go tool pprof -top shop.pb.gz")]
+  tracebyte profile --service shop --duration 10s -o shop.pb.gz && go tool pprof -top shop.pb.gz"
+)]
 pub struct Args {
     #[command(flatten)]
     selection: Selection,
@@ -91,7 +94,9 @@ impl Args {
         interrupt.stop(session.stopper());
         let profile = take(&mut session, self.duration)?;
         let mut bytes = Vec::new();
-        format.render(&profile, &mut bytes).map_err(|error| Failure::new(format!("cannot render the profile: {error}")))?;
+        format
+            .render(&profile, &mut bytes)
+            .map_err(|error| Failure::new(format!("cannot render the profile: {error}")))?;
         target.begin()?;
         target.file.write_all(&bytes).map_err(|error| output::cannot_write(&target.name, &error))?;
         output::note(&profile.notes);
@@ -121,7 +126,12 @@ fn summary(profile: &Profile) -> String {
     };
     format!(
         "{} samples{share} in {:.1} s at {} Hz of {}, {} lost, {} idle left out,",
-        profile.samples, profile.duration_ns as f64 / 1e9, profile.freq_hz, profile.event, profile.lost, profile.idle,
+        profile.samples,
+        profile.duration_ns as f64 / 1e9,
+        profile.freq_hz,
+        profile.event,
+        profile.lost,
+        profile.idle,
     )
 }
 
