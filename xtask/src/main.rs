@@ -8,7 +8,6 @@ mod install;
 mod run;
 mod setup;
 mod test;
-mod tools;
 
 use clap::{Parser, Subcommand};
 

@@ -4,10 +4,11 @@
 //! purpose is a list of steps; a step knows whether it is done. What needs root and cannot
 //! have it is printed instead, to be run by hand.
 
-use crate::run::run as run_command;
+use crate::run::{root, run as run_command};
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use tracebyte_tests::is_root;
 use tracebyte_tests::tools::find;
 
 /// Arguments.
@@ -22,6 +23,8 @@ pub struct Args {
 pub enum Purpose {
     /// Rebuilding the eBPF object: a compiler with its library sources, LLVM, bpf-linker.
     Ebpf,
+    /// Testing: Prometheus and promtool, unpacked below `target`, never installed.
+    Test,
     /// Measuring: the load generator wrk, and strace.
     Bench,
 }
@@ -37,16 +40,16 @@ pub fn run(args: &Args) -> Result<()> {
 /// Does the steps of a purpose that are not done yet; quiet where there are none.
 pub fn prepare(purpose: Purpose) -> Result<()> {
     let missing: Vec<Step> = steps(purpose).into_iter().filter(|step| !(step.done)()).collect();
-    // SAFETY: asks for a number and cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root && missing.iter().any(|step| step.needs_root) {
+    if !is_root() && missing.iter().any(|step| step.needs_root) {
         let lines: Vec<&str> = missing.iter().flat_map(|step| step.commands).copied().collect();
         bail!("root is needed to install what is missing; run:\n  {}", lines.join("\n  "));
     }
     for step in missing {
         for command in step.commands {
             eprintln!("+ {command}");
-            run_command(Command::new("sh").args(["-c", command]).env("DEBIAN_FRONTEND", "noninteractive"))?;
+            run_command(
+                Command::new("sh").args(["-c", command]).current_dir(root()).env("DEBIAN_FRONTEND", "noninteractive"),
+            )?;
         }
     }
     Ok(())
@@ -63,6 +66,15 @@ struct Step {
 
 fn steps(purpose: Purpose) -> Vec<Step> {
     match purpose {
+        Purpose::Test => vec![Step {
+            done: || find("prometheus").is_some() && find("promtool").is_some(),
+            needs_root: false,
+            commands: &[
+                "mkdir -p target/tools",
+                "cd target/tools && (apt-get download -qq prometheus || (apt-get update -qq && apt-get download -qq prometheus))",
+                "cd target/tools && dpkg -x prometheus_*.deb . && rm prometheus_*.deb",
+            ],
+        }],
         Purpose::Bench => vec![Step {
             done: || find("wrk").is_some() && find("strace").is_some(),
             needs_root: true,

@@ -3,7 +3,8 @@
 mod report;
 mod snapshot;
 
-use crate::{run, tools};
+use crate::run;
+use crate::setup::{self, Purpose};
 use anyhow::{Context, Result, bail};
 use report::Report;
 use snapshot::Snapshot;
@@ -20,7 +21,9 @@ pub struct Args {
 
 /// Sets up, builds, runs, counts.
 pub fn run(args: &Args) -> Result<()> {
-    tools::set_up();
+    if let Err(error) = setup::prepare(Purpose::Test) {
+        println!("cannot set up for the tests, those that need it are skipped: {error:#}");
+    }
     run::run(run::cargo().args(["build", "--release", "--bins"]))?;
     let skips = std::env::temp_dir().join(format!("tracebyte-skips-{}", std::process::id()));
     let before = Snapshot::take();
