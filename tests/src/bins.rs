@@ -37,10 +37,14 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in the workspace").to_path_buf()
 }
 
-/// A program among the examples of the workspace, built on first use.
-pub fn example(package: &str, name: &str) -> PathBuf {
-    cargo(&["build", "--quiet", "--release", "--package", package, "--example", name]);
-    target_dir().join("release/examples").join(name)
+/// A program among the examples of the tests: `cargo test` builds them beside the tests.
+pub fn example(name: &str) -> PathBuf {
+    let exe = std::env::current_exe().expect("a running program has a path");
+    let beside = exe.ancestors().map(|folder| folder.join("examples").join(name)).find(|file| file.is_file());
+    beside.unwrap_or_else(|| {
+        cargo(&["build", "--quiet", "--package", "tracebyte-tests", "--example", name]);
+        target_dir().join("debug/examples").join(name)
+    })
 }
 
 fn built() -> Option<PathBuf> {

@@ -5,12 +5,15 @@ use crate::rig::{Rig, SOON};
 use runtime_core_abi::handshake::{Backing, REGISTER_SOCKET, Welcome};
 use runtime_core_abi::page::{LANES_MAX, Owner, PAGE_BYTES};
 use runtime_core_abi::ring;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
-use tracebyte_tests::events::Requests;
+use tracebyte_tests::events::{self, Requests};
+use tracebyte_tests::memory::Process;
 use tracebyte_tests::sys::{self, BpfKind};
 use tracebyte_tests::{
-    Agent, AgentOptions, Load, LoadSpec, Sandbox, Server, ServerOptions, eventually, is_root, joiner, skip, together,
+    Agent, AgentOptions, Load, LoadSpec, Running, Sandbox, Server, ServerOptions, bins, eventually, is_root, joiner,
+    skip, together,
 };
 
 #[test]
@@ -196,6 +199,49 @@ fn a_process_without_room_to_map_goes_on_with_its_own_page() {
     let _next = Agent::start(&sandbox, &AgentOptions::default());
     Load::run(&LoadSpec::requests(server.address, 500)).unharmed();
     assert!(!server.memory().has_shared_page());
+}
+
+#[test]
+fn a_child_of_a_fork_is_on_its_own() {
+    let _held = together();
+    let sandbox = Sandbox::new();
+    let agent = Agent::start(&sandbox, &AgentOptions::default());
+    let mut command = std::process::Command::new(bins::example("forks"));
+    command.env("TRACEBYTE_RUN_DIR", sandbox.run_dir()).current_dir(sandbox.dir());
+    let mut process = Running::spawn(&mut command).unwrap();
+    let mut told = |who: &str| -> (u32, SocketAddr) {
+        let found = process.line(SOON, |line| {
+            let (pid, address) = line.strip_prefix(who)?.trim().split_once(' ')?;
+            Some((pid.parse().ok()?, address.parse().ok()?))
+        });
+        found.unwrap_or_else(|| panic!("no {who}: {}", process.stderr()))
+    };
+    let (parent, parent_address) = told("parent");
+    agent.wait_for_target(parent);
+    let on = |pid: u32| agent.tracebyte(&["trace", "on", "node.http", "--pid", &pid.to_string()]).ok();
+    on(parent);
+    std::fs::write(sandbox.path("fork"), "").unwrap();
+    let (child, child_address) = told("child");
+    agent.wait_for_target(child);
+    let byte = |pid| Process::new(pid).shared_page().unwrap().node_http(Owner::Operator).unwrap();
+    eventually(SOON, "the child maps its own page", || Process::new(child).has_shared_page());
+    assert_eq!((byte(parent) != 0, byte(child)), (true, 0));
+
+    let file = sandbox.path("trace.ndjson");
+    let path = file.to_string_lossy();
+    let record = agent.spawn(&["trace", "record", "--duration", "60s", "--format", "ndjson", "--all", "-o", &path]);
+    std::thread::sleep(Duration::from_millis(500));
+    Load::run(&LoadSpec::requests(child_address, 100)).unharmed();
+    Load::run(&LoadSpec::requests(parent_address, 200)).unharmed();
+    on(child);
+    Load::run(&LoadSpec::requests(child_address, 300)).unharmed();
+    record.signal(libc::SIGINT);
+    record.wait(SOON).ok();
+    let seen = events::lines(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let of = |pid: u32| Requests::count(seen.iter().filter(|event| event["pid"] == pid));
+    assert_eq!((of(parent), of(child)), (Requests::whole(200), Requests::whole(300)));
+    process.kill();
+    eventually(SOON, "the child ends with its parent", || !std::path::Path::new(&format!("/proc/{child}")).exists());
 }
 
 /// Bytes without a pattern, the same for the same seed.

@@ -87,12 +87,13 @@ fn the_svg_is_xml() {
 }
 
 #[test]
-fn the_pprof_is_a_gzip() {
+fn the_pprof_is_valid() {
     let _held = together();
     needs_root!();
     let rig = Rig::start();
     let bytes = sample(&rig, &["--format", "pprof"]).stdout;
     assert_eq!(bytes[..2], [0x1f, 0x8b]);
+    assert_eq!(tracebyte::profile::pprof::check_valid(&bytes), Ok(()));
 }
 
 #[test]
