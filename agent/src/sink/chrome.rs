@@ -1,0 +1,140 @@
+//! One event as a line of JSON: an object of Chrome's trace format.
+//!
+//! The process can have written anything, so text is made UTF-8 and escaped, and what
+//! claims to be JSON is checked. Every line is valid JSON without a newline inside.
+
+use super::Event;
+use runtime_core_abi::record::{Arg, Value};
+use std::io::Write;
+
+/// Appends the event and a newline.
+pub fn write(out: &mut Vec<u8>, event: &Event<'_>, pid: u32) {
+    let head = &event.record.head;
+    // Writing to a `Vec` cannot fail.
+    let _ = write!(out, r#"{{"ph":"{}","cat":"#, char::from(head.phase));
+    string(out, event.category.as_bytes());
+    out.extend(br#","name":"#);
+    string(out, event.record.name);
+    let (us, ns) = (head.ts_ns / 1000, head.ts_ns % 1000);
+    let _ = write!(out, r#","id":"{:#x}","ts":{us}.{ns:03},"pid":{pid},"tid":{},"args":{{"#, head.id, head.tid);
+    let mut comma = "";
+    for arg in event.record.args().flatten() {
+        out.extend(comma.as_bytes());
+        write_arg(out, &arg);
+        comma = ",";
+    }
+    if let Some(route) = event.route.filter(|_| head.phase == b'e') {
+        out.extend(comma.as_bytes());
+        out.extend(br#""route":"#);
+        string(out, route.as_bytes());
+    }
+    out.extend(b"}}\n");
+}
+
+fn write_arg(out: &mut Vec<u8>, arg: &Arg<'_>) {
+    string(out, arg.key);
+    out.push(b':');
+    // Writing to a `Vec` cannot fail.
+    let _ = match arg.value {
+        Value::Int(value) => write!(out, "{value}"),
+        Value::Uint(value) => write!(out, "{value}"),
+        Value::Float(value) if value.is_finite() => write!(out, "{value:?}"),
+        Value::Float(_) => write!(out, "null"),
+        Value::Bool(value) => write!(out, "{value}"),
+        Value::Str(value) => {
+            string(out, value);
+            Ok(())
+        }
+        Value::Json(value) => {
+            json(out, value);
+            Ok(())
+        }
+    };
+    if arg.truncated {
+        let mut key = arg.key.to_vec();
+        key.extend(b".truncated");
+        out.push(b',');
+        string(out, &key);
+        out.extend(b":true");
+    }
+}
+
+fn string(out: &mut Vec<u8>, bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    // Text can always be written as JSON, and to a `Vec`.
+    let _ = serde_json::to_writer(out, text.as_ref());
+}
+
+/// JSON as the process wrote it, on one line; what is not JSON becomes a string.
+fn json(out: &mut Vec<u8>, bytes: &[u8]) {
+    let valid =
+        std::str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok());
+    if valid {
+        // In valid JSON these stand between tokens only.
+        out.extend(bytes.iter().map(|&byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
+    } else {
+        string(out, bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use runtime_core_abi::record::{self, Head, STRING_BYTES_MAX};
+
+    fn line(head: &Head, name: &[u8], args: &[(&str, Value<'_>)], route: Option<&str>) -> String {
+        let mut bytes = vec![0; 16 * 1024];
+        let size = record::encode(head, name, args, &mut bytes).unwrap();
+        let record = record::decode(&bytes[..size]).unwrap().0.unwrap();
+        let mut out = Vec::new();
+        write(&mut out, &Event { record, category: "node.http", route }, 7);
+        String::from_utf8(out).unwrap()
+    }
+
+    const HEAD: Head = Head { phase: b'e', category: 0, route: 1, tid: 8, ts_ns: 1_234_005, id: 255 };
+
+    #[test]
+    fn an_end_event_is_this_line() {
+        let args = [("statusCode", Value::Uint(200)), ("url", Value::Str(b"/\"\xff"))];
+        let expected = "{\"ph\":\"e\",\"cat\":\"node.http\",\"name\":\"http.server.request\",\"id\":\"0xff\",\"ts\":1234.005,\
+                        \"pid\":7,\"tid\":8,\"args\":{\"statusCode\":200,\"url\":\"/\\\"\u{fffd}\",\"route\":\"/u/:id\"}}\n";
+        assert_eq!(line(&HEAD, b"http.server.request", &args, Some("/u/:id")), expected);
+    }
+
+    #[test]
+    fn odd_values_are_still_json() {
+        let long = [b'x'; STRING_BYTES_MAX + 1];
+        let args = [
+            ("nan", Value::Float(f64::NAN)),
+            ("big", Value::Float(1e300)),
+            ("json", Value::Json(b"{\"a\":\n[1]}")),
+            ("not", Value::Json(b"{]")),
+            ("bad", Value::Json(b"\"\xff\"")),
+            ("long", Value::Str(&long)),
+        ];
+        let line = line(&HEAD, b"n", &args, None);
+        assert_eq!(line.matches('\n').count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let args = &value["args"];
+        assert_eq!((&args["nan"], &args["big"]), (&serde_json::Value::Null, &serde_json::json!(1e300)));
+        assert_eq!((&args["json"]["a"][0], &args["not"]), (&serde_json::json!(1), &serde_json::json!("{]")));
+        assert_eq!((args["long"].as_str().unwrap().len(), &args["long.truncated"]), (STRING_BYTES_MAX, &true.into()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_is_json(
+            name in proptest::collection::vec(any::<u8>(), 0..40),
+            key in ".{0,20}",
+            text in proptest::collection::vec(any::<u8>(), 0..60),
+            json in any::<bool>(), ts_ns in any::<u64>(), id in any::<u64>(),
+        ) {
+            let value = if json { Value::Json(&text) } else { Value::Str(&text) };
+            let line = line(&Head { ts_ns, id, ..HEAD }, &name, &[(&key, value)], None);
+            prop_assert!(line.starts_with("{\"ph\":\""));
+            prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{}", line);
+        }
+    }
+}
