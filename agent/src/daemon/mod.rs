@@ -152,8 +152,7 @@ impl Bound {
         let mode = reduced.as_ref().map_or_else(|| "bpf".to_owned(), |why| format!("reduced: {why}"));
         let shared = (Arc::clone(&registry), Arc::clone(&drain), sinks);
         let control_server = server::Server::new(shared, reduced, access, config.limits.streams_max, stopped);
-        let register_server =
-            register::Server::new(Arc::clone(&registry), Arc::clone(&metrics), allowed, fd_floor);
+        let register_server = register::Server::new(Arc::clone(&registry), Arc::clone(&metrics), allowed, fd_floor);
 
         let cannot = |what: &str, error: std::io::Error| Failure::new(format!("cannot serve {what}: {error}"));
         let control = into_tokio(control).map_err(|error| cannot("the control socket", error))?;

@@ -21,8 +21,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
 /// How long a hello may take.
@@ -151,8 +151,7 @@ impl Server {
         if !peer::lives(pidfd.as_fd()) {
             return Err(Refusal::System(io::Error::from_raw_os_error(libc::ESRCH)));
         }
-        let pidfd = AsyncFd::register_with_interest(pidfd, Interest::READABLE)
-            .map_err(|error| Refusal::System(error.into()))?;
+        let pidfd = peer::wait_on(pidfd).map_err(Refusal::System)?;
         let service = service_name(hello.service());
         let offer = self.registry.offer(Applicant { pid, start_time, uid, service })?;
         if offer.new {

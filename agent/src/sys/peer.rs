@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Since Linux 6.5; absent from the headers that libc follows.
 const SO_PEERPIDFD: libc::c_int = 77;
@@ -84,6 +86,13 @@ pub fn lives(pidfd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one writable pollfd; returns at once.
     unsafe { libc::poll(&raw mut poll, 1, 0) == 0 }
+}
+
+/// A pidfd that a task can wait on.
+pub fn wait_on(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` names the same descriptor until it is dropped, and the `AsyncFd`
+    // that owns it takes it off the poll before that.
+    Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
 }
 
 /// The effective user of this process.

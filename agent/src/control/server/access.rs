@@ -51,8 +51,11 @@ impl Access {
             return Ok(peer);
         }
         tracing::warn!(uid = peer.uid, pid = peer.pid, "control request denied");
-        Err(Failure::new(format!("permission denied: user {} may not control this agent; only {} may", peer.uid, self.who))
-            .remedy("use sudo, or have `control.group` or `control.users` set in the agent's configuration"))
+        Err(Failure::new(format!(
+            "permission denied: user {} may not control this agent; only {} may",
+            peer.uid, self.who
+        ))
+        .remedy("use sudo, or have `control.group` or `control.users` set in the agent's configuration"))
     }
 }
 

@@ -179,8 +179,7 @@ fn parse(line: &[u8]) -> Result<Verb, Failure> {
         v: u32,
     }
     let bad = |error: serde_json::Error| {
-        Failure::usage(format!("not a request: {error}"))
-            .remedy(r#"a request is one line such as {"v":1,"verb":"ps"}"#)
+        Failure::usage(format!("not a request: {error}")).remedy(r#"a request is one line such as {"v":1,"verb":"ps"}"#)
     };
     let Versioned { v } = serde_json::from_slice(line).map_err(bad)?;
     if v != VERSION {

@@ -1,7 +1,7 @@
 //! One connection: lines in, lines out, each with a bound and a deadline.
 
 use super::parse;
-use crate::control::protocol::{Reply, REQUEST_BYTES_MAX, Verb};
+use crate::control::protocol::{REQUEST_BYTES_MAX, Reply, Verb};
 use crate::error::Failure;
 use std::io;
 use std::time::Duration;
