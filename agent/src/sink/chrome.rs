@@ -132,7 +132,7 @@ mod tests {
         ) {
             let value = if json { Value::Json(&text) } else { Value::Str(&text) };
             let line = line(&Head { ts_ns, id, ..HEAD }, &name, &[(&key, value)], None);
-            prop_assert!(line.starts_with("{\"ph\":\""));
+            prop_assert_eq!(line.find("{\"ph\":\""), Some(0));
             prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
             prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{}", line);
         }
