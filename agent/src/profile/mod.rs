@@ -4,10 +4,14 @@
 //! is in the kernel while none runs.
 
 pub mod folded;
+mod maps;
 pub mod pprof;
+mod refusal;
+mod sampler;
 pub mod session;
 pub mod svg;
-pub mod symbols;
+mod symbols;
+mod table;
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,9 @@
 pub mod bpf;
 pub mod clock;
 pub mod fd;
+pub mod kernel;
 pub mod memfd;
+pub mod memory;
 pub mod peer;
 pub mod probe;
 pub mod proc;
