@@ -1,7 +1,6 @@
 //! The sampler in the kernel: loaded, attached to every CPU, read, and gone when dropped.
 //!
-//! Needs Linux 5.8 (ring buffers). The kernel's own BTF is neither needed nor parsed, which
-//! keeps the start within milliseconds.
+//! Needs Linux 5.8 (ring buffers), and no BTF of the kernel.
 
 use super::Spec;
 use super::refusal;
@@ -15,6 +14,7 @@ use aya::programs::perf_event::{
 use aya::programs::{PerfEvent, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 use std::collections::BTreeSet;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use tracebyte_ebpf_common::sampler::{
     CONFIG, CONFIG_FILTER, CONFIG_KERNEL, CONFIG_USER, COUNTERS, Counters, PIDS, PROGRAM, RECORD_BYTES_MAX, RING,
 };
@@ -22,8 +22,26 @@ use tracebyte_ebpf_common::sampler::{
 /// The object with every kernel program, aligned as the loader wants it.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../ebpf/prebuilt/tracebyte.bpf.o");
 
+/// Making a loader parses the kernel's BTF, whether it is wanted or not: tens of
+/// milliseconds, so one is made ahead and serves every session.
+static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
+    let mut loader = EbpfLoader::new();
+    loader.btf(None);
+    Mutex::new(loader)
+});
+
+/// Every value of the global [`CONFIG`]: a loader that outlives a session borrows it.
+static CONFIGS: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+const _: () = assert!(CONFIG_FILTER | CONFIG_KERNEL | CONFIG_USER == 7);
+
 /// The smallest and the largest ring in bytes.
 const RING_BYTES: (u64, u64) = (256 * 1024, 16 * 1024 * 1024);
+
+/// Does ahead what the first session would wait for.
+pub(super) fn prepare() {
+    LazyLock::force(&LOADER);
+    aya::features();
+}
 
 /// A sampler that runs.
 pub(super) struct Sampler {
@@ -177,9 +195,10 @@ fn load(spec: &Spec, ring_bytes: u32) -> Result<Ebpf, Failure> {
     let bit = |on: bool, bit: u32| if on { bit } else { 0 };
     let config =
         bit(spec.pids.is_some(), CONFIG_FILTER) | bit(spec.kernel, CONFIG_KERNEL) | bit(spec.user, CONFIG_USER);
-    let mut bpf = EbpfLoader::new()
-        .btf(None)
-        .override_global(CONFIG, &config, true)
+    let mut bpf = LOADER
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .override_global(CONFIG, &CONFIGS[config as usize], true)
         .map_max_entries(RING, ring_bytes)
         .map_max_entries(PIDS, pids.len().max(1) as u32)
         .load(OBJECT)

@@ -4,7 +4,7 @@
 //! It blocks its thread. Everything it puts into the kernel is gone when it returns,
 //! whatever the way out.
 
-use super::sampler::Sampler;
+use super::sampler::{self, Sampler};
 use super::table::Table;
 use super::{Profile, Spec, symbols};
 use crate::error::Failure;
@@ -41,6 +41,13 @@ impl Stop {
         let waited = changed.wait_timeout_while(stopped, left, |stopped| !*stopped);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
+}
+
+/// Does ahead, once, what the first session would wait for (tens of milliseconds); for a
+/// daemon's start, on a thread that may block.
+pub fn prepare() {
+    sampler::prepare();
+    sys::memory::release_freed();
 }
 
 /// Samples as `spec` says, calls `started` once sampling has begun, and returns the profile.

@@ -119,8 +119,11 @@ fn name_user(symbolizer: &Symbolizer, pid: u32, process: &Process, addresses: Ve
     if addresses.is_empty() {
         return Names::new();
     }
-    let alive = process.start_time.is_some() && sys::proc::start_time(pid).ok() == process.start_time;
-    let now = if alive { std::fs::read(format!("/proc/{pid}/maps")).ok() } else { None };
+    let same = process.start_time.is_some() && sys::proc::start_time(pid).ok() == process.start_time;
+    let now = if same { std::fs::read(format!("/proc/{pid}/maps")).ok() } else { None };
+    // A process that ended and was not waited for yet is there, without mappings.
+    let now = now.filter(|maps| !maps.is_empty());
+    let alive = now.is_some();
     let text = now.or_else(|| process.maps.clone());
     let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());
     let regions = text.as_deref().map(maps::parse);
@@ -200,11 +203,12 @@ fn symbolize_files(symbolizer: &Symbolizer, regions: &[Region<'_>], addresses: &
 /// Whether the map that a just-in-time compiler may have written can be read: its writer is
 /// the process, which is not to be believed, so no pipe and nothing huge.
 fn perf_map_is_sane(pid: u32) -> bool {
-    let paths = [format!("/tmp/perf-{pid}.map"), format!("/proc/{pid}/root/tmp/perf-{pid}.map")];
-    paths.iter().all(|path| match std::fs::symlink_metadata(path) {
-        Ok(metadata) => metadata.is_file() && metadata.len() <= PERF_MAP_BYTES_MAX,
-        Err(_) => true,
-    })
+    // The file is named by the pid that the process has in its own namespace.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let own_pid = ids.and_then(|ids| ids.split_whitespace().last()).map_or(pid.to_string(), str::to_owned);
+    let metadata = std::fs::metadata(format!("/proc/{pid}/root/tmp/perf-{own_pid}.map"));
+    metadata.is_ok_and(|metadata| metadata.is_file() && metadata.len() <= PERF_MAP_BYTES_MAX)
 }
 
 fn shorten(name: &str) -> String {
