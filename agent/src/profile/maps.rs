@@ -6,6 +6,7 @@ pub(super) struct Region<'a> {
     start: u64,
     end: u64,
     offset: u64,
+    executable: bool,
     /// A file, a name in brackets, or nothing.
     path: &'a str,
 }
@@ -19,6 +20,11 @@ impl Region<'_> {
             Some(name) if name.starts_with('[') => name.into(),
             Some(name) => format!("[{name}]"),
         }
+    }
+
+    /// Whether code can run here; what lies elsewhere is no return address.
+    pub(super) fn is_executable(&self) -> bool {
+        self.executable
     }
 
     /// The mapped file as the process names it, if it is one.
@@ -42,9 +48,11 @@ fn parse_line(line: &str) -> Option<Region<'_>> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
-    let (start, end, offset) = (hex(start)?, hex(end)?, hex(fields.nth(1)?)?);
+    let (start, end) = (hex(start)?, hex(end)?);
+    let executable = fields.next()?.contains('x');
+    let offset = hex(fields.next()?)?;
     let path = fields.nth(2).unwrap_or("").trim_start();
-    (start < end).then_some(Region { start, end, offset, path })
+    (start < end).then_some(Region { start, end, offset, executable, path })
 }
 
 /// The region that holds an address.
@@ -73,6 +81,7 @@ garbage
         let file = at(0x55d010).unwrap();
         assert_eq!((file.file(), file.file_offset(0x55d010)), (Some("/usr/lib/lib a.so"), 0x2010));
         assert_eq!(file.label(), "[lib a.so]");
+        assert!(file.is_executable() && !at(0x7f0000).unwrap().is_executable());
         assert_eq!(at(0x7f0fff).unwrap().label(), "[anon]");
         assert_eq!(at(0x7f1000).unwrap().label(), "[vdso]");
         assert_eq!(at(0x7f3000).unwrap().label(), "[x]");

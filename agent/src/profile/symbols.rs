@@ -10,9 +10,9 @@ use super::table::{Process, RawStack, Table};
 use super::{Frame, Profile, Stack};
 use crate::sys;
 use blazesym::symbolize::source::{self, Source};
-use blazesym::symbolize::{Input, Reason, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolizer};
 use blazesym::{MaybeDefault, Pid};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
 use tracebyte_ebpf_common::sampler::FRAMES_MAX;
 
@@ -24,8 +24,12 @@ const TRUNCATED: &str = "[truncated]";
 const EXITED: &str = "[exited]";
 /// Stands for an address in no mapping.
 const UNKNOWN: &str = "[unknown]";
+/// Stands for what lies beyond code without frame pointers: the walk met no return address.
+const BROKEN: &str = "[broken stack]";
 /// The longest name in characters: some compilers write kilobytes.
 const NAME_CHARS_MAX: usize = 512;
+/// How many files without symbols are listed.
+const FILES_SHOWN: usize = 3;
 /// The largest map of just-in-time compiled code that is read, in bytes.
 const PERF_MAP_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -44,13 +48,16 @@ pub(super) fn resolve(table: &Table, profile: &mut Profile) {
             .build()
     };
     let kernel = name_kernel(&symbolizer(), addresses(stacks.iter().map(|stack| &stack.kernel)), &mut profile.notes);
-    let mut frames = Frames::default();
+    let mut nameless = BTreeSet::new();
+    let mut frames = Frames { depth_max: depth_max(), ..Frames::default() };
     // One process at a time: its tables are gone before the next one's come.
     for of_process in stacks.chunk_by(|a, b| a.pid == b.pid) {
         let pid = of_process[0].pid;
         let process = &table.processes[&pid];
         let wanted = addresses(of_process.iter().map(|stack| &stack.user));
         let user = name_user(&symbolizer(), pid, process, wanted);
+        let bare = user.values().filter(|frame| frame.name.starts_with('[') && !frame.module.is_empty());
+        nameless.extend(bare.map(|frame| frame.module.clone()));
         // Stacks that differ only in addresses are one by now.
         let mut merged = BTreeMap::<Vec<u32>, u64>::new();
         for stack in of_process {
@@ -64,6 +71,24 @@ pub(super) fn resolve(table: &Table, profile: &mut Profile) {
         }));
     }
     profile.frames = frames.all;
+    profile.notes.extend(missing_symbols(&nameless));
+}
+
+/// What to say about files that lack symbols.
+fn missing_symbols(files: &BTreeSet<String>) -> Option<String> {
+    let shown: Vec<&str> = files.iter().take(FILES_SHOWN).map(String::as_str).collect();
+    let more = match files.len().checked_sub(FILES_SHOWN) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" and {more} more"),
+    };
+    let shown = shown.join(", ");
+    (!files.is_empty())
+        .then(|| format!("frames in brackets have no symbol; their debug symbols would name them: {shown}{more}"))
+}
+
+/// The deepest stack that this kernel takes.
+fn depth_max() -> usize {
+    sys::kernel::setting("kernel/perf_event_max_stack").unwrap_or(FRAMES_MAX).min(FRAMES_MAX)
 }
 
 /// The addresses to look up: all but the innermost are return addresses, which may lie
@@ -134,11 +159,13 @@ fn name_user(symbolizer: &Symbolizer, pid: u32, process: &Process, addresses: Ve
     };
     let name = |address: u64| {
         let region = regions.as_deref().map(|regions| maps::find(regions, address));
-        let module = region.flatten().and_then(Region::file).unwrap_or_default().to_owned();
+        let file = region.flatten().filter(|region| region.is_executable()).and_then(Region::file);
+        let module = file.unwrap_or_default().to_owned();
         let name = match (symbols.get(&address), region) {
             (Some(name), _) => shorten(name),
             (None, None) => EXITED.into(),
             (None, Some(None)) => UNKNOWN.into(),
+            (None, Some(Some(region))) if !region.is_executable() => BROKEN.into(),
             (None, Some(Some(region))) => region.label(),
         };
         (address, Frame { name, module, kernel: false })
@@ -149,25 +176,24 @@ fn name_user(symbolizer: &Symbolizer, pid: u32, process: &Process, addresses: Ve
 /// Names by address, for a process that lives.
 fn symbolize_process(symbolizer: &Symbolizer, pid: u32, addresses: &[u64]) -> HashMap<u64, String> {
     let mut process = source::Process::new(Pid::from(pid));
-    process.debug_syms = false;
     process.perf_map = perf_map_is_sane(pid);
     let mut names = HashMap::new();
     let mut left = addresses.to_vec();
-    // The mapped files themselves, and where that is not permitted, what is at their paths.
-    for map_files in [true, false] {
-        process.map_files = map_files;
+    // The mapped files themselves, and where that is not permitted, what is at their paths;
+    // at last, where there are any, the debug files that a stripped file names.
+    let debug_files = std::path::Path::new("/usr/lib/debug/.build-id").exists();
+    for (map_files, debug_syms) in [(true, false), (false, false), (true, true)] {
+        if debug_syms && !debug_files {
+            break;
+        }
+        (process.map_files, process.debug_syms) = (map_files, debug_syms);
         let Ok(symbols) = symbolizer.symbolize(&Source::Process(process.clone()), Input::AbsAddr(&left)) else {
             continue;
         };
-        let mut failed = Vec::new();
-        for (address, symbol) in left.iter().zip(symbols) {
-            match symbol {
-                Symbolized::Sym(symbol) => drop(names.insert(*address, symbol.name.into_owned())),
-                Symbolized::Unknown(Reason::IgnoredError) => failed.push(*address),
-                Symbolized::Unknown(_) => {}
-            }
-        }
-        left = failed;
+        let named =
+            left.iter().zip(symbols).filter_map(|(at, symbol)| Some((*at, symbol.into_sym()?.name.into_owned())));
+        names.extend(named);
+        left.retain(|address| !names.contains_key(address));
         if left.is_empty() {
             break;
         }
@@ -221,6 +247,8 @@ fn shorten(name: &str) -> String {
 /// Every distinct frame, numbered.
 #[derive(Default)]
 struct Frames {
+    /// A stack as deep as this has lost its root.
+    depth_max: usize,
     all: Vec<Frame>,
     numbers: HashMap<Frame, u32>,
 }
@@ -230,13 +258,18 @@ impl Frames {
     fn number(&mut self, stack: &RawStack, user: &Names, kernel: &Names) -> Vec<u32> {
         let mut numbers = Vec::with_capacity(stack.user.len() + stack.kernel.len());
         let truncated = |kernel| Frame { name: TRUNCATED.into(), module: String::new(), kernel };
-        if stack.user.len() >= FRAMES_MAX {
+        if stack.user.len() >= self.depth_max {
             self.push(&mut numbers, &truncated(false));
         }
         for address in looked_up(&stack.user).rev() {
-            self.push(&mut numbers, &user[&address]);
+            let frame = &user[&address];
+            if frame.name == BROKEN {
+                // What the walk found further out hangs on something that is no frame.
+                numbers.clear();
+            }
+            self.push(&mut numbers, frame);
         }
-        if stack.kernel.len() >= FRAMES_MAX {
+        if stack.kernel.len() >= self.depth_max {
             self.push(&mut numbers, &truncated(true));
         }
         let hidden = Frame { name: KERNEL.into(), module: KERNEL.into(), kernel: true };
@@ -282,17 +315,35 @@ mod tests {
         let user = Names::from([(1, frame("leaf", false)), (9, frame("main", false))]);
         let kernel = Names::from([(5, frame("sys_read", true))]);
         let stack = RawStack { pid: 1, kernel: vec![5, 7, 8], user: vec![1, 10], count: 1 };
-        let mut frames = Frames::default();
+        let mut frames = Frames { depth_max: FRAMES_MAX, ..Frames::default() };
         let numbers = frames.number(&stack, &user, &kernel);
         let names: Vec<&str> = numbers.iter().map(|at| frames.all[*at as usize].name.as_str()).collect();
         assert_eq!(names, ["main", "leaf", KERNEL, "sys_read"]);
     }
 
     #[test]
+    fn a_walk_that_left_the_code_is_cut_there() {
+        let user = Names::from([(1, frame("leaf", false)), (2, frame(BROKEN, false)), (3, frame("chance", false))]);
+        let stack = RawStack { pid: 1, kernel: vec![], user: vec![1, 3, 4], count: 1 };
+        let mut frames = Frames { depth_max: FRAMES_MAX, ..Frames::default() };
+        let numbers = frames.number(&stack, &user, &Names::new());
+        let names: Vec<&str> = numbers.iter().map(|at| frames.all[*at as usize].name.as_str()).collect();
+        assert_eq!(names, [BROKEN, "leaf"]);
+    }
+
+    #[test]
+    fn files_without_symbols_are_named() {
+        let files = ["/a", "/b", "/c", "/d", "/e"].map(str::to_owned);
+        assert_eq!(missing_symbols(&BTreeSet::new()), None);
+        let note = missing_symbols(&BTreeSet::from(files)).unwrap();
+        assert!(note.ends_with("/a, /b, /c and 2 more"), "{note}");
+    }
+
+    #[test]
     fn a_stack_of_the_deepest_kind_says_that_it_is_cut() {
         let user = Names::from([(1, frame("deep", false)), (0, frame("deep", false))]);
         let stack = RawStack { pid: 1, kernel: vec![], user: vec![1; FRAMES_MAX], count: 1 };
-        let mut frames = Frames::default();
+        let mut frames = Frames { depth_max: FRAMES_MAX, ..Frames::default() };
         let numbers = frames.number(&stack, &user, &Names::new());
         assert_eq!(frames.all[numbers[0] as usize].name, TRUNCATED);
         assert_eq!(numbers.len(), FRAMES_MAX + 1);
