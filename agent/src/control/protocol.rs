@@ -117,7 +117,7 @@ pub enum Reply {
         /// Events sent.
         events: u64,
         /// Events of the selected processes lost while it ran, by reason
-        /// (`ring_full`, `malformed`, `slow_reader`); absent reasons lost none.
+        /// (`ring_full`, `no_lane`, `malformed`, `slow_reader`); absent reasons lost none.
         lost: BTreeMap<String, u64>,
         /// Something the person should know.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -225,7 +225,7 @@ fn process_ids(facts: &Facts) -> Row {
         Some(true) => Row::ok(NAME, "this is the first PID namespace: ids here are the kernel's"),
         Some(false) => Row::missing(
             NAME,
-            "this is a PID namespace of its own: the kernel's process ids are others, so the agent does not run here",
+            "this is a PID namespace of its own: the kernel counts processes otherwise, so the agent refuses profiles here; tracing works",
             remedy,
         ),
         None => Row::degraded(NAME, "/proc/self/ns/pid cannot be read, so nobody knows whose ids these are", remedy),
