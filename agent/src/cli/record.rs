@@ -45,11 +45,14 @@ impl Args {
         let verb = Verb::Record { select: select.clone(), duration_ms: duration::as_ms(self.duration) };
         let mut session = client::send(run_dir, verb)?;
         interrupt.stop(session.stopper());
-        match session.next_line()? {
-            Some(Line::Reply(Reply::Started { notes })) => output::note(&notes),
+        let hinted = match session.next_line()? {
+            Some(Line::Reply(Reply::Started { notes })) => {
+                output::note(&notes);
+                !notes.is_empty()
+            }
             Some(Line::Reply(other)) => return Err(ps::unexpected(&other)),
             Some(Line::Event(_)) | None => return Err(Failure::new("the agent ended before the recording began")),
-        }
+        };
         let mut file = EventFile::begin(target, self.format)?;
         let mut closing = Closing { services: services(run_dir, &select), ..Closing::default() };
         let ended = take(&mut session, &mut file, &mut closing, self.duration);
@@ -68,7 +71,7 @@ impl Args {
             }
             false => failure,
         })?;
-        if file.events() == 0 && closing.notes.is_empty() {
+        if file.events() == 0 && !hinted {
             output::say("note: no events; see what is on with `tracebyte trace status`");
         }
         output::say(&format!("{} events in {}", file.events(), file.name()));
