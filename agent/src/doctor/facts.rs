@@ -3,9 +3,6 @@
 use std::io;
 use std::path::Path;
 
-/// The PID namespace that the kernel begins with: its inode number is fixed.
-const INIT_PID_NS: u64 = 0xEFFF_FFFC;
-
 /// Capabilities by their number in `linux/capability.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -69,7 +66,7 @@ impl Facts {
             btf: root.join("sys/kernel/btf/vmlinux").exists(),
             tracefs: text("proc/self/mounts").ok().and_then(|mounts| tracefs(&mounts)),
             lockdown: text("sys/kernel/security/lockdown").ok().and_then(|modes| lockdown(&modes)),
-            in_init_pid_ns: pid_ns.map(|link| link.to_string_lossy() == format!("pid:[{INIT_PID_NS}]")),
+            in_init_pid_ns: pid_ns.map(|link| crate::sys::proc::is_first_pid_namespace(&link)),
             uprobe_pmu: text("sys/bus/event_source/devices/uprobe/type").ok().and_then(|text| text.parse().ok()),
             cpu: text("sys/devices/system/cpu/online").ok().and_then(|list| first_cpu(&list)).unwrap_or(0),
         })

@@ -42,9 +42,9 @@ pub(super) fn of_attach(error: &(impl Error + 'static), cpu: u32) -> Failure {
             let paranoid = sys::kernel::setting::<i32>("kernel/perf_event_paranoid");
             let paranoid = paranoid.map_or("unknown".to_owned(), |value| value.to_string());
             Failure::new(message(&format!(
-                "not permitted; kernel.perf_event_paranoid is {paranoid}, and sampling whole CPUs takes CAP_PERFMON or at most -1"
+                "not permitted; kernel.perf_event_paranoid is {paranoid}, and sampling whole CPUs takes CAP_PERFMON or at most 0"
             )))
-            .remedy("run the agent as root or with CAP_PERFMON, or run `sysctl kernel.perf_event_paranoid=-1`")
+            .remedy("run the agent as root or with CAP_PERFMON, or run `sysctl kernel.perf_event_paranoid=0`")
         }
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENOSYS) => {
             Failure::new(message("the kernel has neither hardware cycles nor the software clock"))
@@ -53,6 +53,18 @@ pub(super) fn of_attach(error: &(impl Error + 'static), cpu: u32) -> Failure {
         Some(libc::EMFILE) => Failure::new(message("too many open files"))
             .remedy("raise the limit of open files (`LimitNOFILE=` in the unit): a session takes two a CPU"),
         _ => Failure::new(message(&chain(error))),
+    }
+}
+
+/// The sampler sees the kernel's process ids, and in a PID namespace ours are others: the
+/// profile would be of other processes than were asked for.
+pub(super) fn in_pid_namespace() -> Result<(), Failure> {
+    match std::fs::read_link("/proc/self/ns/pid") {
+        Ok(link) if !sys::proc::is_first_pid_namespace(&link) => {
+            Err(Failure::new("cannot profile: the agent is in a PID namespace, where process ids are not the kernel's")
+                .remedy("run the agent on the host, or in a container with the host's PID namespace (--pid=host)"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -73,6 +73,7 @@ impl Event {
 impl Sampler {
     /// Loads and attaches; samples are taken when it returns.
     pub(super) fn start(spec: &Spec) -> Result<Self, Failure> {
+        refusal::in_pid_namespace()?;
         let mut notes = Vec::new();
         let freq_hz = clamp_frequency(spec.freq_hz, &mut notes);
         let cpus = online_cpus()?;

@@ -13,6 +13,13 @@ pub fn exists(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
 
+/// Whether `/proc/self/ns/pid` links to the PID namespace that the kernel began with. Only
+/// there are process ids the kernel's own.
+pub fn is_first_pid_namespace(link: &std::path::Path) -> bool {
+    // The inode number of the first one is fixed in the kernel.
+    link.as_os_str() == "pid:[4026531836]"
+}
+
 fn parse_start_time(stat: &[u8]) -> Option<u64> {
     // The command's name comes second, in parentheses, and may hold any byte: what follows
     // its last parenthesis begins with field 3.
