@@ -2,6 +2,8 @@
 //! seconds with nothing left on.
 
 mod run_dir;
+#[cfg(test)]
+mod tests;
 
 use crate::config::Config;
 use crate::control::protocol::CONTROL_SOCKET;

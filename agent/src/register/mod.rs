@@ -124,7 +124,13 @@ impl Server {
         match self.hand_over(&mut stream, &offer.target).await {
             Ok(()) => {
                 self.registry.joined(&offer);
-                tracing::info!(pid = peer.pid, uid = peer.uid, service = offer.target.service, "joined");
+                let (pid, uid, service) = (peer.pid, peer.uid, &offer.target.service);
+                if offer.new {
+                    tracing::info!(pid, uid, service, "joined");
+                } else {
+                    // A process can come and go all day, and must not fill the log.
+                    tracing::debug!(pid, uid, service, "joined again");
+                }
                 Ok((stream, offer))
             }
             Err(unfinished) => {
@@ -181,7 +187,7 @@ impl Server {
             () = offer.target.ended() => {}
         }
         self.registry.end_lease(offer);
-        tracing::info!(pid = offer.target.pid, service = offer.target.service, "left");
+        tracing::debug!(pid = offer.target.pid, service = offer.target.service, "left");
     }
 
     fn count_unfinished(&self, unfinished: &Unfinished, peer: peer::Peer) {

@@ -297,7 +297,7 @@ mod tests {
         let metrics = Metrics::new(2);
         let (a, b) = (metrics.service("a"), metrics.service("b"));
         let c = metrics.service("c");
-        [&a, &b, &c].map(|label| label.count_event("node.http"));
+        [&a, &b, &c].iter().for_each(|label| label.count_event("node.http"));
         let text = shown(&metrics);
         assert!(text.contains(r#"events_total{category="node.http",service="other"} 1"#), "{text}");
         drop(a);

@@ -106,6 +106,23 @@ impl SharedRings {
         Ok(Self { consumers: Vec::new(), mapping, fd, data_bytes })
     }
 
+    /// Maps rings that an agent made.
+    #[cfg(test)]
+    pub fn map(fd: OwnedFd, lanes: usize, data_bytes: usize) -> io::Result<Self> {
+        let mapping = Mapping::new(fd.as_fd(), ring::memory_bytes(lanes, data_bytes))?;
+        Ok(Self { consumers: Vec::new(), mapping, fd, data_bytes })
+    }
+
+    /// The writing side of a lane, for as long as `self` lives.
+    #[cfg(test)]
+    pub fn producer(&self, lane: usize) -> ring::Producer {
+        assert!(lane < self.lanes());
+        // SAFETY: the lane lies inside the mapping; tests keep it, and have one producer a lane.
+        ring::Producer::new(unsafe {
+            Ring::at(self.mapping.at.add(ring::lane_offset(lane, self.data_bytes)), self.data_bytes)
+        })
+    }
+
     /// Bytes of data in each ring.
     pub fn data_bytes(&self) -> usize {
         self.data_bytes
@@ -182,7 +199,7 @@ fn unused(at: usize, data_bytes: usize) -> [(usize, usize); 2] {
 mod tests {
     use super::*;
     use runtime_core_abi::record::Head;
-    use runtime_core_abi::ring::{DATA_BYTES_MIN, Producer};
+    use runtime_core_abi::ring::DATA_BYTES_MIN;
 
     #[test]
     fn a_sealed_memory_cannot_be_resized() {
@@ -208,10 +225,9 @@ mod tests {
     fn released_rings_go_on() {
         let mut rings = SharedRings::new(2, DATA_BYTES_MIN).unwrap();
         rings.open();
-        let other = Mapping::new(rings.as_fd(), ring::memory_bytes(2, DATA_BYTES_MIN)).unwrap();
-        // SAFETY: the second lane of a mapping of the same memory, held until the end.
-        let ring = unsafe { Ring::at(other.at.add(ring::lane_offset(1, DATA_BYTES_MIN)), DATA_BYTES_MIN) };
-        let mut producer = Producer::new(ring);
+        let copy = rings.as_fd().try_clone_to_owned().unwrap();
+        let other = SharedRings::map(copy, 2, DATA_BYTES_MIN).unwrap();
+        let mut producer = other.producer(1);
         let head = Head { phase: b'i', ..Head::default() };
         for _ in 0..1000 {
             assert!(producer.push(&head, b"event", &[]));

@@ -3,6 +3,8 @@
 
 pub mod bpf;
 pub mod clock;
+#[cfg(test)]
+pub mod fake;
 pub mod fd;
 pub mod kernel;
 pub mod memfd;

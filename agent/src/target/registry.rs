@@ -469,3 +469,97 @@ fn known_ones(what: &str, known: &BTreeSet<&str>) -> String {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("the {what} known are {}{more}", shown.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::Sinks;
+    use runtime_core_abi::ring::DATA_BYTES_MIN;
+
+    fn registry(pages_per_user_max: usize, processes_max: usize) -> Arc<Registry> {
+        let metrics = Metrics::new(10);
+        let drain = Arc::new(Drain::new(Arc::new(Sinks::new(Arc::clone(&metrics), 10))));
+        let (ring_bytes_per_lane, backing) = (DATA_BYTES_MIN, Backing::Memfd);
+        Registry::new(Settings { pages_per_user_max, processes_max, ring_bytes_per_lane, backing }, drain, metrics)
+    }
+
+    fn applicant(pid: u32, start_time: u64, uid: u32) -> Applicant {
+        Applicant { pid, start_time, uid, service: "api".into() }
+    }
+
+    #[test]
+    fn a_process_gets_its_page_back_and_its_successor_a_new_one() {
+        let registry = registry(10, 10);
+        let first = registry.offer(applicant(7, 1, 0)).unwrap();
+        assert!(first.new && registry.targets().is_empty(), "a target only once it has joined");
+        registry.joined(&first);
+        assert_eq!(registry.targets().len(), 1);
+        assert!(matches!(registry.offer(applicant(7, 1, 0)), Err(Refusal::AlreadyJoined(7))));
+        registry.end_lease(&first);
+        let again = registry.offer(applicant(7, 1, 0)).unwrap();
+        assert!(!again.new && again.target.number == first.target.number);
+        // Late news of the first lease does not end the second.
+        registry.joined(&again);
+        registry.end_lease(&first);
+        assert_eq!(registry.targets().len(), 1);
+        let other = registry.offer(applicant(7, 2, 0)).unwrap();
+        assert!(other.new && other.target.number != first.target.number);
+        registry.process_ended(&first.target);
+        registry.joined(&other);
+        assert_eq!(registry.targets().len(), 1, "late news of the first process does not end the second");
+    }
+
+    #[test]
+    fn pages_are_limited_by_user_and_altogether() {
+        let registry = registry(2, 3);
+        let offers: Vec<_> = (1..=2).map(|pid| registry.offer(applicant(pid, 1, 5)).unwrap()).collect();
+        registry.end_lease(&offers[0]);
+        assert!(matches!(registry.offer(applicant(3, 1, 5)), Err(Refusal::Quota { uid: 5, max: 2 })));
+        registry.offer(applicant(3, 1, 6)).unwrap();
+        assert!(matches!(registry.offer(applicant(4, 1, 7)), Err(Refusal::Full(3))));
+        registry.process_ended(&offers[0].target);
+        registry.offer(applicant(4, 1, 7)).unwrap();
+    }
+
+    #[test]
+    fn maps_that_somebody_keeps_alive_count() {
+        let metrics = Metrics::new(10);
+        let drain = Arc::new(Drain::new(Arc::new(Sinks::new(Arc::clone(&metrics), 10))));
+        let settings = Settings {
+            pages_per_user_max: 1,
+            processes_max: 10,
+            ring_bytes_per_lane: DATA_BYTES_MIN,
+            backing: Backing::BpfArray,
+        };
+        if let Err(error) = bpf::probe_page() {
+            println!("skipped: no BPF maps here: {error}");
+            return;
+        }
+        let registry = Registry::new(settings, drain, metrics);
+        let offer = registry.offer(applicant(1, 1, 5)).unwrap();
+        let kept = offer.target.page.as_fd().try_clone_to_owned().unwrap();
+        registry.process_ended(&offer.target);
+        drop(offer);
+        assert!(matches!(registry.offer(applicant(2, 1, 5)), Err(Refusal::Quota { .. })));
+        drop(kept);
+        // The kernel lets go of a map a moment after its last descriptor.
+        let given = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            registry.offer(applicant(2, 1, 5)).is_ok()
+        });
+        assert!(given);
+    }
+
+    #[test]
+    fn nothing_is_given_or_switched_once_closed() {
+        let registry = registry(2, 3);
+        let offer = registry.offer(applicant(1, 1, 0)).unwrap();
+        registry.joined(&offer);
+        registry.switch_on("node.http", &Select::All, None).unwrap();
+        assert_eq!(offer.target.page.page().enable_bytes(0), [0, 1, 0, 0]);
+        registry.close();
+        assert_eq!(offer.target.page.page().enable_bytes(0), [0; 4]);
+        assert!(registry.switch_on("node.http", &Select::All, None).is_err());
+        assert!(matches!(registry.offer(applicant(2, 1, 0)), Err(Refusal::Stopping)));
+    }
+}
