@@ -31,21 +31,30 @@ impl Server {
         let stop = Stop::new();
         let _stop_on_drop = StopOnDrop(stop.clone());
         let (started, has_started) = oneshot::channel();
-        let session = {
+        let mut session = {
             let stop = stop.clone();
-            // Nobody listens any more where the request has ended, and that is no matter.
-            tokio::task::spawn_blocking(move || session::run(&spec, move || drop(started.send(())), &stop))
+            let tell = move || {
+                // Nobody listens any more where the request has ended, and that is no matter.
+                let _ = started.send(());
+            };
+            tokio::task::spawn_blocking(move || session::run(&spec, tell, &stop))
         };
         // Where it fails to start, the reason comes from the session itself.
         if has_started.await.is_ok() && wire.reply(&Reply::Started { notes: Vec::new() }).await.is_err() {
             stop.stop();
         }
-        let mut session = session;
         let mut stopping = self.stopping.clone();
         let ended = tokio::select! {
-            ended = &mut session => ended,
-            () = wire.lines.stopped() => { stop.stop(); session.await }
-            _ = stopping.wait_for(|stopping| *stopping) => { stop.stop(); session.await }
+            ended = &mut session => Some(ended),
+            () = wire.lines.stopped() => None,
+            _ = stopping.wait_for(|stopping| *stopping) => None,
+        };
+        let ended = match ended {
+            Some(ended) => ended,
+            None => {
+                stop.stop();
+                session.await
+            }
         };
         let profile = ended.map_err(|error| Failure::new(format!("the profile broke off: {error}")))??;
         let metrics = &self.sinks.metrics;
