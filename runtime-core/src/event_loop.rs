@@ -5,7 +5,7 @@
 
 use crate::lease;
 use crate::sys::process::coarse_ms;
-use crate::trace::{Phase, lane};
+use crate::trace::{self, Phase, lane};
 use mio::event::Event;
 use mio::{Events, Poll, Registry, Token, Waker};
 use std::io;
@@ -54,6 +54,7 @@ pub struct EventLoop {
 impl EventLoop {
     /// A loop with nothing to wait for yet.
     pub fn new() -> io::Result<Self> {
+        trace::session::start_from_env();
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
         Ok(Self { poll, stopper: Stopper { stop: Arc::default(), waker } })

@@ -124,6 +124,7 @@ static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Starts looking for an agent, and returns at once. Everything works without one.
 pub fn join(options: Options) -> Result<Lease, JoinError> {
+    crate::trace::session::start_from_env();
     if std::env::var_os(AGENT_ENV).is_some_and(|value| value == "off") {
         return Ok(Lease { running: None });
     }

@@ -280,6 +280,11 @@ impl Page {
         Owner::ALL.map(|owner| self.enable_byte(category, owner).load(Ordering::Relaxed))
     }
 
+    /// Every category's four bytes, the exhausted slot's last.
+    pub fn enable_words(&self) -> &[[AtomicU8; 4]; CATEGORIES_MAX + 1] {
+        &self.enable
+    }
+
     /// The address of a category's enable word.
     pub fn enable_word(&self, category: usize) -> *const u32 {
         self.enable[category.min(CATEGORY_EXHAUSTED)].as_ptr().cast()

@@ -30,6 +30,39 @@ pub enum Value<'a> {
     Json(&'a [u8]),
 }
 
+/// Text that is already JSON, as an argument. What turns out to be none is shown as a string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Json<'a>(pub &'a str);
+
+macro_rules! value_from {
+    ($($from:ty => $make:expr),* $(,)?) => {
+        $(impl<'a> From<$from> for Value<'a> {
+            fn from(value: $from) -> Self {
+                $make(value)
+            }
+        })*
+    };
+}
+
+value_from! {
+    i8 => |v| Self::Int(i64::from(v)),
+    i16 => |v| Self::Int(i64::from(v)),
+    i32 => |v| Self::Int(i64::from(v)),
+    i64 => Self::Int,
+    isize => |v| Self::Int(v as i64),
+    u8 => |v| Self::Uint(u64::from(v)),
+    u16 => |v| Self::Uint(u64::from(v)),
+    u32 => |v| Self::Uint(u64::from(v)),
+    u64 => Self::Uint,
+    usize => |v| Self::Uint(v as u64),
+    f32 => |v| Self::Float(f64::from(v)),
+    f64 => Self::Float,
+    bool => Self::Bool,
+    &'a [u8] => Self::Str,
+    &'a str => |v: &'a str| Self::Str(v.as_bytes()),
+    Json<'a> => |v: Json<'a>| Self::Json(v.0.as_bytes()),
+}
+
 const KIND_INT: u8 = 1;
 const KIND_UINT: u8 = 2;
 const KIND_FLOAT: u8 = 3;
@@ -63,7 +96,7 @@ pub struct Head {
     pub tid: u32,
     /// When, in nanoseconds of `CLOCK_MONOTONIC`.
     pub ts_ns: u64,
-    /// Ties the events of one operation together.
+    /// Ties the events of one operation together. Of an `X` the duration in nanoseconds.
     pub id: u64,
 }
 

@@ -5,13 +5,14 @@
 //! may; joining the agent anew is left to the next turn of its event loop.
 
 use super::{LANES_MAX, Truth, lock};
-use crate::{lease, sys, trace};
+use crate::trace::{lane, session};
+use crate::{lease, sys};
 use std::cell::UnsafeCell;
 use std::io;
 use std::sync::{MutexGuard, OnceLock};
 
 /// What is held between the part before and the part after a fork.
-type Locks = (lease::Still, MutexGuard<'static, Truth>);
+type Locks = (lease::Still, session::Still, MutexGuard<'static, Truth>);
 
 struct Held(UnsafeCell<Option<Locks>>);
 
@@ -30,7 +31,7 @@ pub(crate) fn watch_forks() -> io::Result<()> {
 }
 
 extern "C" fn before() {
-    let locks = (lease::hold_still(), lock());
+    let locks = (lease::hold_still(), session::hold_still(), lock());
     // SAFETY: this thread holds the locks, so no other is between `before` and its counterpart.
     unsafe { *HELD.0.get() = Some(locks) };
 }
@@ -45,14 +46,16 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    trace::lane::forget_in_child();
-    let Some((lease, mut truth)) = take() else { return };
+    lane::forget_in_child();
+    let Some((lease, mut recording, mut truth)) = take() else { return };
     lease.forget_in_child();
+    recording.forget_in_child();
     if let Some(rings) = truth.rings.take() {
         rings.unmap_in_child();
         // Threads that are no more still count among its owners: it is never dropped.
         std::mem::forget(rings);
     }
+    truth.forget_recording();
     truth.owners = [0; LANES_MAX];
     // Where there is no memory the child keeps a page that it writes nothing to: no lane is its own.
     let _ = truth.swap_private();

@@ -10,21 +10,35 @@
 //! A shared object that holds this static must not be unloaded (link it with `-z nodelete`).
 
 mod fork;
+mod names;
 mod rings;
+mod switches;
+mod table;
+mod wanted;
+
+/// What [`table`] is made of.
+mod sync {
+    pub(in crate::page) use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+}
 
 pub(crate) use fork::watch_forks;
+pub(crate) use names::{category_count, category_index, category_name, route_index, route_name};
 pub(crate) use rings::Rings;
 pub use rings::RingsRefused;
+pub(crate) use switches::{
+    OWN_RECORDING, add_filter, recording_epoch, recording_rings, remove_filter, set_own, set_recording,
+};
+pub(crate) use wanted::wanted;
 
 use crate::sys::memory::{self, Mapping, Unstable};
 use runtime_core_abi::page::{
-    CATEGORIES_MAX, CATEGORY_EXHAUSTED, LANE_PROBES_MAX, LANES_MAX, Lane, Names, Owner, PAGE_BYTES, Page, PageMismatch,
-    ROUTES_MAX, WELL_KNOWN,
+    CATEGORY_EXHAUSTED, LANE_PROBES_MAX, LANES_MAX, Lane, Owner, PAGE_BYTES, Page, PageMismatch,
 };
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use switches::Switches;
 
 /// The page. Its own memory at first; an agent's while the process has joined one.
 pub static PAGE: Page = Page::zeroed();
@@ -40,6 +54,7 @@ struct Truth {
     published: Page,
     /// Bytes of the names' arena in use; 0 until the first use of the page.
     arena_used: usize,
+    switches: Switches,
     generation: u32,
     /// The thread that has each lane; 0 for none.
     owners: [u32; LANES_MAX],
@@ -54,6 +69,7 @@ impl Truth {
         Self {
             published: Page::zeroed(),
             arena_used: 0,
+            switches: Switches::new(),
             generation: 0,
             owners: [0; LANES_MAX],
             ids: [0; LANES_MAX],
@@ -76,31 +92,6 @@ impl Truth {
         for (lane, owner) in page.lanes.iter().zip(self.owners) {
             clear(lane, owner);
         }
-    }
-
-    /// Publishes a name in the truth and in the page; `false` where there is no room.
-    fn add_name(&mut self, table: Names, index: usize, name: &[u8]) -> bool {
-        let Some(used) = self.published.publish_name(table, index, name, self.arena_used) else { return false };
-        PAGE.publish_name(table, index, name, self.arena_used);
-        self.arena_used = used;
-        true
-    }
-
-    /// The index of a name, added after the last one where it is new.
-    fn index_of(&mut self, table: Names, name: &str) -> Option<usize> {
-        let (first, end) = match table {
-            Names::Categories => (0, CATEGORIES_MAX),
-            Names::Routes => (1, ROUTES_MAX),
-        };
-        let mut out = [0; runtime_core_abi::page::NAME_BYTES_MAX];
-        for index in first..end {
-            match self.published.name(table, index, &mut out) {
-                Some(found) if found == name.as_bytes() => return Some(index),
-                Some(_) => {}
-                None => return self.add_name(table, index, name.as_bytes()).then_some(index),
-            }
-        }
-        None
     }
 
     /// Moves memory that holds a page over the static.
@@ -135,9 +126,7 @@ fn lock() -> MutexGuard<'static, Truth> {
     if truth.arena_used == 0 {
         PAGE.stamp();
         PAGE.header.pid.store(std::process::id(), Ordering::Relaxed);
-        for (index, name) in WELL_KNOWN.iter().enumerate() {
-            truth.add_name(Names::Categories, index, name.as_bytes());
-        }
+        truth.add_well_known();
     }
     truth
 }
@@ -223,36 +212,6 @@ pub fn go_private() -> io::Result<()> {
     swapped
 }
 
-/// Switches the process's own byte of a category.
-pub(crate) fn set_own(category: usize, on: bool) {
-    let truth = lock();
-    if category < CATEGORIES_MAX {
-        truth.published.enable_byte(category, Owner::Process).store(on.into(), Ordering::Relaxed);
-        PAGE.enable_byte(category, Owner::Process).store(on.into(), Ordering::Relaxed);
-    }
-}
-
-/// The index of a category, added where it is new; [`CATEGORY_EXHAUSTED`] where there is no
-/// room, or for a name too long to publish.
-pub(crate) fn category_index(name: &str) -> usize {
-    lock().index_of(Names::Categories, name).unwrap_or(CATEGORY_EXHAUSTED)
-}
-
-/// The index of a route template, added where it is new; 0 where there is no room.
-pub(crate) fn route_index(template: &str) -> u16 {
-    lock().index_of(Names::Routes, template).unwrap_or(0) as u16
-}
-
-/// Whether a person or a program in the kernel, rather than the process alone, wants the
-/// events of a category: only then somebody reads them.
-#[inline]
-pub(crate) fn events_wanted(category: usize) -> bool {
-    category < CATEGORIES_MAX
-        && (PAGE.enable_byte(category, Owner::Operator).load(Ordering::Relaxed)
-            | PAGE.enable_byte(category, Owner::Trigger).load(Ordering::Relaxed))
-            != 0
-}
-
 /// Counts an event that no ring could take, and publishes the count as it stands.
 #[cold]
 pub(crate) fn count_unlaned() {
@@ -324,20 +283,7 @@ pub(crate) fn tests_alone() -> MutexGuard<'static, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_get_stable_indexes() {
-        let _alone = tests_alone();
-        assert_eq!(category_index("node.http"), runtime_core_abi::page::NODE_HTTP);
-        let first = category_index("test.first");
-        assert_eq!(category_index("test.second"), first + 1);
-        assert_eq!(category_index("test.first"), first);
-        assert_eq!(category_index(&"x".repeat(500)), CATEGORY_EXHAUSTED);
-        assert_eq!(category_index(""), CATEGORY_EXHAUSTED);
-        let route = route_index("/test/{id}");
-        assert!(route > 0);
-        assert_eq!(route_index("/test/{id}"), route);
-    }
+    use runtime_core_abi::page::Names;
 
     #[test]
     fn own_bytes_and_names_outlive_the_page() {
@@ -353,14 +299,6 @@ mod tests {
         assert_eq!(PAGE.check(), Ok(()));
         set_own(category, false);
         assert_eq!(PAGE.enable_bytes(category), [0; 4]);
-    }
-
-    #[test]
-    fn the_exhausted_slot_is_never_on() {
-        let _alone = tests_alone();
-        set_own(CATEGORY_EXHAUSTED, true);
-        assert_eq!(PAGE.enable_bytes(CATEGORY_EXHAUSTED), [0; 4]);
-        assert!(!events_wanted(CATEGORY_EXHAUSTED));
     }
 
     #[test]

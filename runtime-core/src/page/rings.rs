@@ -4,7 +4,7 @@
 //! share of it, and lets go when it sees that the page has changed.
 
 use crate::sys::memory::{self, Mapping, Unstable};
-use runtime_core_abi::ring::{self, Producer, Ring};
+use runtime_core_abi::ring::{self, Consumer, Producer, Ring};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -36,17 +36,30 @@ impl Rings {
         Ok(Self { mapping, lanes, data_bytes })
     }
 
+    /// Rings in memory of the process's own, for its own recording. What is never written to
+    /// takes none.
+    pub(crate) fn private(lanes: usize, data_bytes: usize) -> io::Result<Self> {
+        let mapping = Mapping::private(ring::memory_bytes(lanes, data_bytes))?;
+        Ok(Self { mapping, lanes, data_bytes })
+    }
+
     /// The writing side of a lane's ring, for the thread that has the lane; `None` where the
     /// agent gave fewer rings than there are lanes.
     pub(crate) fn producer(&self, lane: usize) -> Option<Producer> {
-        if lane >= self.lanes {
-            return None;
-        }
-        // SAFETY: in bounds of the mapping, which outlives the producer: whoever holds one holds a
-        // share of these rings beside it. A lane has one thread, so a ring has one producer.
-        let ring =
-            unsafe { Ring::at(self.mapping.base().add(ring::lane_offset(lane, self.data_bytes)), self.data_bytes) };
-        Some(Producer::new(ring))
+        // A lane has one thread, so a ring has one producer.
+        (lane < self.lanes).then(|| Producer::new(self.ring(lane)))
+    }
+
+    /// The reading side of every ring, for the one thread that reads private rings.
+    pub(crate) fn consumers(&self) -> Vec<Consumer> {
+        (0..self.lanes).map(|lane| Consumer::new(self.ring(lane))).collect()
+    }
+
+    fn ring(&self, lane: usize) -> Ring {
+        assert!(lane < self.lanes);
+        // SAFETY: in bounds of the mapping, which outlives both sides: whoever holds one holds a
+        // share of these rings beside it.
+        unsafe { Ring::at(self.mapping.base().add(ring::lane_offset(lane, self.data_bytes)), self.data_bytes) }
     }
 
     /// Gives the memory back once nobody reads it any more. A thread that is just writing

@@ -9,6 +9,8 @@ use std::ptr;
 pub struct Mapping {
     base: *mut libc::c_void,
     bytes: usize,
+    /// The advice that gives the memory back: what is shared has to be taken from the file.
+    punch: libc::c_int,
 }
 
 // SAFETY: a mapping is an address range; nothing in it belongs to a thread.
@@ -28,9 +30,10 @@ impl Mapping {
     }
 
     fn map(flags: libc::c_int, fd: libc::c_int, bytes: usize) -> io::Result<Self> {
+        let punch = if flags & libc::MAP_SHARED != 0 { libc::MADV_REMOVE } else { libc::MADV_DONTNEED };
         // SAFETY: without MAP_FIXED the kernel picks unused addresses, so nothing that exists changes.
         let base = unsafe { libc::mmap(ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
-        if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { base, bytes }) }
+        if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { base, bytes, punch }) }
     }
 
     /// The first byte.
@@ -56,10 +59,10 @@ impl Mapping {
         }
     }
 
-    /// Gives the memory behind a shared mapping back; it reads as zeros from now on.
+    /// Gives the memory behind a mapping back; it reads as zeros from now on.
     pub fn punch(&self) -> io::Result<()> {
         // SAFETY: the range is this mapping, which stays mapped.
-        let done = unsafe { libc::madvise(self.base, self.bytes, libc::MADV_REMOVE) };
+        let done = unsafe { libc::madvise(self.base, self.bytes, self.punch) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 

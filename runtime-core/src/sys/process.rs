@@ -104,6 +104,15 @@ pub fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "
     }
 }
 
+/// Has `work` run when the process exits by returning from `main` or by `exit`.
+pub fn at_exit(work: extern "C" fn()) -> io::Result<()> {
+    // SAFETY: the function lives as long as the program; it takes and returns nothing.
+    match unsafe { libc::atexit(work) } {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::ENOMEM)),
+    }
+}
+
 /// Closes a descriptor that the child of a `fork` inherited and that a value of the parent owns.
 pub fn close_in_child(fd: libc::c_int) {
     // SAFETY: in the child the owning thread is gone, so nothing uses or closes it again.

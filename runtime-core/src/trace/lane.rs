@@ -6,7 +6,7 @@
 
 use crate::page::{self, PAGE, Rings};
 use crate::sys::process::{monotonic_ns, thread_id};
-use crate::trace::{Route, Value};
+use crate::trace::{Route, Value, session};
 use runtime_core_abi::page::{LANES_MAX, Lane, Phase};
 use runtime_core_abi::record::Head;
 use runtime_core_abi::ring::Producer;
@@ -30,15 +30,38 @@ struct Local {
     index: Cell<usize>,
     thread: Cell<u32>,
     generation: Cell<u32>,
+    recording: Cell<u32>,
     last_id: Cell<u64>,
     phase: Cell<Phase>,
     request: Cell<u64>,
     route: Cell<Route>,
 }
 
-/// The thread's ring and its share of the rings' memory. Its end is the lane's end.
+/// Who reads an event: each reader has a ring of its own in each lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// The agent.
+    Agent,
+    /// The process's own recording.
+    Own,
+}
+
+/// A ring and a share of the rings' memory.
+type Out = Option<(Producer, Arc<Rings>)>;
+
+/// The thread's rings. Their end is the lane's end.
 struct Writer {
-    producer: Option<(Producer, Arc<Rings>)>,
+    agent: Out,
+    own: Out,
+}
+
+impl Writer {
+    fn out(&mut self, reader: Reader) -> &mut Out {
+        match reader {
+            Reader::Agent => &mut self.agent,
+            Reader::Own => &mut self.own,
+        }
+    }
 }
 
 thread_local! {
@@ -47,18 +70,19 @@ thread_local! {
             index: Cell::new(UNCLAIMED),
             thread: Cell::new(0),
             generation: Cell::new(0),
+            recording: Cell::new(0),
             last_id: Cell::new(0),
             phase: Cell::new(Phase::Idle),
             request: Cell::new(0),
             route: Cell::new(Route::NONE),
         }
     };
-    static WRITER: RefCell<Writer> = const { RefCell::new(Writer { producer: None }) };
+    static WRITER: RefCell<Writer> = const { RefCell::new(Writer { agent: None, own: None }) };
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.producer = None;
+        (self.agent, self.own) = (None, None);
         LOCAL.with(|local| {
             let index = local.index.replace(NONE);
             if index < LANES_MAX {
@@ -95,7 +119,7 @@ impl Local {
             self.generation.set(held.generation);
             self.last_id.set(held.last_id);
             if let Some(lane) = held.lane {
-                set_rings(writer, held.rings, lane);
+                set_rings(writer, Reader::Agent, held.rings, lane);
             }
         });
         if claimed.is_err() {
@@ -107,19 +131,44 @@ impl Local {
     fn renew(&self, index: usize) {
         let (generation, rings) = page::renew_lane();
         self.generation.set(generation);
-        let _ = WRITER.try_with(|writer| set_rings(writer, rings, index));
+        let _ = WRITER.try_with(|writer| set_rings(writer, Reader::Agent, rings, index));
         let lane = &PAGE.lanes[index];
         lane.tid.store(self.thread.get(), Ordering::Relaxed);
         lane.phase.store(self.phase.get() as u32, Ordering::Relaxed);
         lane.request_id.store(self.request.get(), Ordering::Relaxed);
         lane.route.store(self.route.get().index().into(), Ordering::Relaxed);
     }
+
+    /// Looks whether the thread's ring for a reader is still the one in use, and returns the
+    /// number of that reader's present stay.
+    #[inline]
+    fn stay(&self, reader: Reader) -> u32 {
+        match reader {
+            Reader::Agent => {
+                self.lane();
+                self.generation.get()
+            }
+            Reader::Own => {
+                if page::recording_epoch() != self.recording.get() {
+                    self.renew_own();
+                }
+                self.recording.get()
+            }
+        }
+    }
+
+    #[cold]
+    fn renew_own(&self) {
+        let (epoch, rings) = page::recording_rings();
+        self.recording.set(epoch);
+        let _ = WRITER.try_with(|writer| set_rings(writer, Reader::Own, rings, self.index.get()));
+    }
 }
 
-fn set_rings(writer: &RefCell<Writer>, rings: Option<Arc<Rings>>, lane: usize) {
+fn set_rings(writer: &RefCell<Writer>, reader: Reader, rings: Option<Arc<Rings>>, lane: usize) {
     // Busy only where a signal handler traces what it interrupted: the next renewal sees to it.
     if let Ok(mut writer) = writer.try_borrow_mut() {
-        writer.producer = rings.and_then(|rings| Some((rings.producer(lane)?, rings)));
+        *writer.out(reader) = rings.and_then(|rings| Some((rings.producer(lane)?, rings)));
     }
 }
 
@@ -179,48 +228,57 @@ pub fn next_id() -> u64 {
     })
 }
 
-/// The generation of the page that the thread's lane was last written to.
-pub(crate) fn generation() -> u32 {
-    LOCAL.with(|local| {
-        local.lane();
-        local.generation.get()
-    })
+/// The number of a reader's present stay. An operation that began in another one owes this
+/// reader no end.
+pub(crate) fn stay(reader: Reader) -> u32 {
+    LOCAL.with(|local| local.stay(reader))
 }
 
-/// Writes an event to the thread's ring, stamped with the thread and the time. `false`: it
-/// is lost, and counted.
-pub(crate) fn push(mut head: Head, name: &str, args: &[(&str, Value<'_>)]) -> bool {
-    with_producer(|producer, thread| {
-        head.tid = thread;
-        head.ts_ns = monotonic_ns();
-        producer.push(&head, name.as_bytes(), args)
-    })
+/// Stamps an event with the thread and the time.
+#[inline]
+pub(crate) fn stamp(head: &mut Head) {
+    LOCAL.with(|local| {
+        if local.index.get() == UNCLAIMED {
+            local.claim();
+        }
+        head.tid = local.thread.get();
+    });
+    head.ts_ns = monotonic_ns();
+}
+
+/// Writes a stamped event to the thread's ring for a reader. `false`: it is lost, and counted.
+pub(crate) fn push(reader: Reader, head: &Head, name: &str, args: &[(&str, Value<'_>)]) -> bool {
+    with_producer(reader, |producer| producer.push(head, name.as_bytes(), args))
 }
 
 /// Counts an event as lost without writing it.
-pub(crate) fn lose() {
-    with_producer(|producer, _| {
+pub(crate) fn lose(reader: Reader) {
+    with_producer(reader, |producer| {
         producer.lose();
         true
     });
 }
 
 #[inline]
-fn with_producer(work: impl FnOnce(&mut Producer, u32) -> bool) -> bool {
+fn with_producer(reader: Reader, work: impl FnOnce(&mut Producer) -> bool) -> bool {
     let done = LOCAL.with(|local| {
         if local.index.get() == UNCLAIMED {
             local.claim();
         }
         local.lane()?;
+        local.stay(reader);
         let done = WRITER.try_with(|writer| {
             let mut writer = writer.try_borrow_mut().ok()?;
-            let (producer, _) = writer.producer.as_mut()?;
-            Some(work(producer, local.thread.get()))
+            let (producer, _) = writer.out(reader).as_mut()?;
+            Some(work(producer))
         });
         done.ok().flatten()
     });
     done.unwrap_or_else(|| {
-        page::count_unlaned();
+        match reader {
+            Reader::Agent => page::count_unlaned(),
+            Reader::Own => session::count_unlaned(),
+        }
         false
     })
 }
@@ -229,8 +287,8 @@ fn with_producer(work: impl FnOnce(&mut Producer, u32) -> bool) -> bool {
 pub(crate) fn forget_in_child() {
     let _ = WRITER.try_with(|writer| {
         if let Ok(mut writer) = writer.try_borrow_mut() {
-            // Its memory is the parent's too, and unmapped with the page: not dropped here.
-            std::mem::forget(writer.producer.take());
+            // Their memory is the parent's too, and unmapped with the page: not dropped here.
+            std::mem::forget((writer.agent.take(), writer.own.take()));
         }
     });
     LOCAL.with(|local| {
@@ -289,7 +347,7 @@ mod tests {
     fn an_event_without_a_ring_is_counted() {
         let _alone = tests_alone();
         let before = PAGE.header.events_unlaned.load(Ordering::Relaxed);
-        assert!(!on_a_thread(|| push(Head::default(), "lost", &[])));
+        assert!(!on_a_thread(|| push(Reader::Agent, &Head::default(), "lost", &[])));
         assert_eq!(PAGE.header.events_unlaned.load(Ordering::Relaxed), before + 1);
     }
 
@@ -300,7 +358,8 @@ mod tests {
         impl Drop for Late {
             fn drop(&mut self) {
                 set_phase(Phase::Other);
-                push(Head::default(), "late", &[]);
+                push(Reader::Agent, &Head::default(), "late", &[]);
+                push(Reader::Own, &Head::default(), "late", &[]);
                 next_id();
             }
         }
