@@ -89,7 +89,8 @@ pub fn run(spec: &Spec, started: impl FnOnce(), stop: &Stop) -> Result<Profile, 
         duration_ns: duration.as_nanos().try_into().unwrap_or(u64::MAX),
         samples: table.samples,
         samples_kernel: table.samples_kernel,
-        lost: counters.lost + table.refused,
+        // What the ring refused, and what reached it and was not counted here.
+        lost: counters.lost + counters.samples.saturating_sub(table.samples),
         idle: counters.idle,
         notes: sampler.take_notes(),
         ..Profile::default()

@@ -39,23 +39,21 @@ type Names = HashMap<u64, Frame>;
 /// Names every stack of `table` and puts them into `profile`.
 pub(super) fn resolve(table: &Table, profile: &mut Profile) {
     let stacks = table.stacks();
-    let symbolizer = || {
-        Symbolizer::builder()
-            .enable_auto_reload(false)
-            .enable_code_info(false)
-            .enable_inlined_fns(false)
-            .enable_demangling(true)
-            .build()
-    };
-    let kernel = name_kernel(&symbolizer(), addresses(stacks.iter().map(|stack| &stack.kernel)), &mut profile.notes);
+    // One for all: a file that several processes map is read once.
+    let symbolizer = Symbolizer::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(false)
+        .enable_inlined_fns(false)
+        .enable_demangling(true)
+        .build();
+    let kernel = name_kernel(&symbolizer, addresses(stacks.iter().map(|stack| &stack.kernel)), &mut profile.notes);
     let mut nameless = BTreeSet::new();
     let mut frames = Frames { depth_max: depth_max(), ..Frames::default() };
-    // One process at a time: its tables are gone before the next one's come.
     for of_process in stacks.chunk_by(|a, b| a.pid == b.pid) {
         let pid = of_process[0].pid;
         let process = &table.processes[&pid];
         let wanted = addresses(of_process.iter().map(|stack| &stack.user));
-        let user = name_user(&symbolizer(), pid, process, wanted);
+        let user = name_user(&symbolizer, pid, process, wanted);
         let bare = user.values().filter(|frame| frame.name.starts_with('[') && !frame.module.is_empty());
         nameless.extend(bare.map(|frame| frame.module.clone()));
         // Stacks that differ only in addresses are one by now.
