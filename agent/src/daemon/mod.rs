@@ -113,7 +113,10 @@ impl Bound {
         let run_dir = RunDir::take(&run_dir.unwrap_or_else(|| config.agent.run_dir.clone()), fd_floor)?;
         let listen = listen.unwrap_or(config.agent.listen);
         let (http, listen) = bind_http(listen)?;
-        let control = run_dir.bind(CONTROL_SOCKET, 0o660, access.gid())?;
+        // Users who are named one by one share no group: then anybody may connect, and
+        // [`Access`] turns away who is not named.
+        let control_mode = if config.control.users.is_empty() { 0o660 } else { 0o666 };
+        let control = run_dir.bind(CONTROL_SOCKET, control_mode, access.gid())?;
         let register = run_dir.bind(REGISTER_SOCKET, 0o666, None)?;
         // Where it is not allowed, the kernel may still take the maps without it.
         let _ = rlimit::lift_locked_memory();
