@@ -1,6 +1,7 @@
 //! A small HTTP runtime whose tracing is switched by one byte of a shared page.
 //!
 //! * [`http`]: an HTTP/1.1 server on an event loop of its own ([`event_loop`]).
+//! * [`callback`]: entering user code: async contexts, hooks, ticks and microtasks.
 //! * [`trace`]: categories, events, and what each thread is doing.
 //! * [`check`]: whether a category is on, one compare and one branch.
 //! * [`join`]: joins a tracebyte agent, if there is one. Without it everything works just as
@@ -12,6 +13,7 @@
 
 #![warn(missing_docs)]
 
+pub mod callback;
 pub mod check;
 pub mod event_loop;
 pub mod http;
