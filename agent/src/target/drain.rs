@@ -113,7 +113,7 @@ impl Drain {
         active.quiet_ticks = if active.target.is_on() { 0 } else { active.quiet_ticks + 1 };
         let keep = active.quiet_ticks < QUIET_TICKS;
         if !keep {
-            active.target.tap().rings.release();
+            active.target.tap().release();
             self.sinks.quiet(&active.target);
         }
         keep

@@ -46,6 +46,12 @@ impl Tap {
         self.unlaned_seen = target.page.page().header.events_unlaned.load(Ordering::Relaxed);
     }
 
+    /// Gives back the memory that reading took.
+    pub(super) fn release(&mut self) {
+        self.rings.release();
+        self.copy = Vec::new();
+    }
+
     /// Takes all that is there.
     pub(super) fn drain(&mut self, target: &Target, sinks: &Sinks) {
         let Self { rings, label, names, copy, unlaned_seen } = self;
@@ -63,7 +69,7 @@ impl Tap {
         }
         let unlaned = target.page.page().header.events_unlaned.load(Ordering::Relaxed);
         // A counter that goes backwards is garbage: count nothing rather than billions.
-        lost.no_lane = unlaned.checked_sub(*unlaned_seen).unwrap_or(0);
+        lost.no_lane = unlaned.saturating_sub(*unlaned_seen);
         *unlaned_seen = unlaned;
         batch.finish(lost);
     }
