@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::control::protocol::CONTROL_SOCKET;
 use crate::control::server::{self, Access};
 use crate::error::Failure;
+use crate::profile::session;
 use crate::sink::Sinks;
 use crate::sink::metrics::Metrics;
 use crate::sys::{bpf, fd, rlimit, users};
@@ -154,6 +155,9 @@ impl Bound {
         };
         let registry = Registry::new(settings, Arc::clone(&drain), Arc::clone(&metrics));
         let (stopping, stopped) = watch::channel(false);
+        if reduced.is_none() {
+            tokio::task::spawn_blocking(session::prepare);
+        }
         let mode = reduced.as_ref().map_or_else(|| "bpf".to_owned(), |why| format!("reduced: {why}"));
         let shared = (Arc::clone(&registry), Arc::clone(&drain), sinks);
         let control_server = server::Server::new(shared, reduced, access, config.limits.streams_max, stopped);
