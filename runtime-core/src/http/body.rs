@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn bodies() {
-        assert_eq!(read_all(b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\nrest"), (Progress::Done(5, 27), b"abcde".to_vec()));
+        assert_eq!(read_all(b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\nrest"), (Progress::Done(5, 24), b"abcde".to_vec()));
         assert_eq!(read_all(b"0\r\nTrailer: x\r\n\r\n"), (Progress::Done(0, 17), Vec::new()));
         assert_eq!(read_all(b"3\r\nab").0, Progress::More);
         assert_eq!(read_all(b"3\r\nabcd\r\n").0, Progress::Refused(400));
