@@ -5,7 +5,7 @@
 //! no store to a static may decide that it is always zero.
 
 use crate::page::PAGE;
-use runtime_core_abi::page::enable_word_offset;
+use runtime_core_abi::page::{NODE_HTTP, enable_word_offset};
 use std::arch::asm;
 
 /// Whether a category with a fixed index is on, whoever asked for it.
@@ -43,6 +43,22 @@ pub(crate) unsafe fn enabled_at(word: *const u32) -> bool {
         );
     }
     false
+}
+
+/// [`enabled`] for `node.http`, as a symbol, for callers in other languages.
+// SAFETY: the name is this project's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn runtime_core_node_http_enabled() -> bool {
+    enabled::<NODE_HTTP>()
+}
+
+/// Whether the category with that index is on, as a symbol, for callers in other languages.
+/// An index that is out of range means the slot that is never on.
+// SAFETY: the name is this project's own.
+#[unsafe(no_mangle)]
+pub extern "C" fn runtime_core_category_enabled(category: usize) -> bool {
+    // SAFETY: the address of an enable word of the page, whatever the index.
+    unsafe { enabled_at(PAGE.enable_word(category)) }
 }
 
 #[cfg(test)]

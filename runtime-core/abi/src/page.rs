@@ -286,6 +286,7 @@ impl Page {
     }
 
     /// The address of a category's enable word.
+    #[inline]
     pub fn enable_word(&self, category: usize) -> *const u32 {
         self.enable[category.min(CATEGORY_EXHAUSTED)].as_ptr().cast()
     }
