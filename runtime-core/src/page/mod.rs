@@ -12,6 +12,8 @@
 mod fork;
 mod names;
 mod rings;
+#[cfg(test)]
+mod storm;
 mod switches;
 mod table;
 mod wanted;

@@ -62,11 +62,15 @@ impl Rings {
         unsafe { Ring::at(self.mapping.base().add(ring::lane_offset(lane, self.data_bytes)), self.data_bytes) }
     }
 
-    /// Gives the memory back once nobody reads it any more. A thread that is just writing
-    /// harms nobody: its bytes go where none looks.
+    /// Gives the data's memory back once nobody reads it any more; threads that sleep may keep
+    /// it mapped for long. The positions stay, for an agent that is still there and gives the
+    /// same rings again. A thread that is just writing harms nobody.
     pub(crate) fn give_back(&self) {
-        // Where it fails the memory goes with the mapping, a little later.
-        let _ = self.mapping.punch();
+        for lane in 0..self.lanes {
+            let data = ring::lane_offset(lane, self.data_bytes) + ring::HEADER_BYTES;
+            // Where it fails the memory goes with the mapping, a little later.
+            let _ = self.mapping.punch(data, self.data_bytes);
+        }
     }
 
     /// Takes the memory from the child of a `fork`, where no thread writes to it.

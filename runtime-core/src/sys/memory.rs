@@ -59,10 +59,11 @@ impl Mapping {
         }
     }
 
-    /// Gives the memory behind a mapping back; it reads as zeros from now on.
-    pub fn punch(&self) -> io::Result<()> {
-        // SAFETY: the range is this mapping, which stays mapped.
-        let done = unsafe { libc::madvise(self.base, self.bytes, self.punch) };
+    /// Gives the memory behind a part of a mapping back; it reads as zeros from now on.
+    pub fn punch(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        assert!(offset <= self.bytes && bytes <= self.bytes - offset);
+        // SAFETY: the range lies in this mapping, which stays mapped.
+        let done = unsafe { libc::madvise(self.base.byte_add(offset), bytes, self.punch) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
