@@ -4,6 +4,7 @@
 //! * [`callback`]: entering user code: async contexts, hooks, ticks and microtasks.
 //! * [`trace`]: categories, events, and what each thread is doing.
 //! * [`check`]: whether a category is on, one compare and one branch.
+//! * [`snapshot`]: categories and registered state as bytes and back.
 //! * [`join`]: joins a tracebyte agent, if there is one. Without it everything works just as
 //!   well; with it, somebody outside can switch categories on and read the events.
 //!
@@ -19,6 +20,7 @@ pub mod event_loop;
 pub mod http;
 mod lease;
 pub mod page;
+pub mod snapshot;
 mod sys;
 pub mod trace;
 
