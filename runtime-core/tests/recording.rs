@@ -85,7 +85,7 @@ fn a_server_that_is_killed_leaves_a_valid_file() {
     let mut server = Server::start(&sandbox, "node.*", "t.${pid}.json");
     server.ask("/", 10);
     let path = sandbox.path(&format!("t.{}.json", server.process.pid()));
-    eventually(LIMIT, || events(&read(&path)).len() == 20);
+    eventually(LIMIT, "the events are in the file", || events(&read(&path)).len() == 20);
     server.process.kill();
     assert_eq!(phases(&events(&read(&path))), "be".repeat(10));
 }

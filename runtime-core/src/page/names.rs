@@ -18,10 +18,10 @@ const fn empty<const N: usize>() -> Table<N> {
 /// The index of a category, added where it is new; [`CATEGORY_EXHAUSTED`] where there is no
 /// room, or for a name too long to publish. Takes a lock only to add.
 pub(crate) fn category_index(name: &str) -> usize {
-    let add = || {
-        let hopeless = CATEGORIES.is_full() || name.is_empty() || name.len() > NAME_BYTES_MAX;
-        if hopeless { None } else { lock().add_category(name) }
-    };
+    // Before looking: a table that fills up in between may have taken just this name.
+    let full = CATEGORIES.is_full();
+    let hopeless = full || name.is_empty() || name.len() > NAME_BYTES_MAX;
+    let add = || if hopeless { None } else { lock().add_category(name) };
     CATEGORIES.find(name).or_else(add).unwrap_or(CATEGORY_EXHAUSTED)
 }
 
@@ -39,7 +39,8 @@ pub(crate) fn category_count() -> usize {
 
 /// The index of a route template, added where it is new; 0 where there is no room.
 pub(crate) fn route_index(template: &str) -> u16 {
-    let add = || if ROUTES.is_full() { None } else { lock().add_route(template) };
+    let full = ROUTES.is_full();
+    let add = || if full { None } else { lock().add_route(template) };
     ROUTES.find(template).or_else(add).map_or(0, |index| index as u16 + 1)
 }
 
