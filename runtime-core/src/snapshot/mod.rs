@@ -11,12 +11,13 @@ mod format;
 
 pub use format::VERSION;
 
+use crate::callback::{AsyncId, execution_async_id};
 use crate::trace::Category;
 use format::Contents;
 use runtime_core_abi::page::NAME_BYTES_MAX;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What can be part of a snapshot.
 pub trait Resource: Send + Sync {
@@ -35,8 +36,8 @@ pub trait Resource: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// A callback runs.
-    #[error("{0} callbacks are running in this thread: take or restore a snapshot outside of every callback")]
-    InCallback(usize),
+    #[error("async operation {0} runs in this thread: take or restore a snapshot outside of every callback")]
+    InCallback(AsyncId),
     /// Not a snapshot.
     #[error("not a snapshot of a runtime-core process")]
     Magic,
@@ -82,7 +83,6 @@ pub enum RegisterError {
 }
 
 static RESOURCES: Mutex<BTreeMap<String, Arc<dyn Resource>>> = Mutex::new(BTreeMap::new());
-static ASYNC_DEPTH: OnceLock<fn() -> usize> = OnceLock::new();
 
 fn resources() -> MutexGuard<'static, BTreeMap<String, Arc<dyn Resource>>> {
     RESOURCES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -115,16 +115,10 @@ impl Drop for Registered {
     }
 }
 
-/// Says how the number of callbacks that run in the calling thread is found out. The first
-/// caller's way is kept.
-pub fn set_async_depth(depth: fn() -> usize) {
-    let _ = ASYNC_DEPTH.set(depth);
-}
-
 fn outside_of_callbacks() -> Result<(), SnapshotError> {
-    match ASYNC_DEPTH.get().map_or(0, |depth| depth()) {
-        0 => Ok(()),
-        depth => Err(SnapshotError::InCallback(depth)),
+    match execution_async_id() {
+        AsyncId::NONE => Ok(()),
+        running => Err(SnapshotError::InCallback(running)),
     }
 }
 
@@ -183,9 +177,9 @@ impl Restored {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::callback::{AsyncResource, make_callback};
     use crate::page::{PAGE, tests_alone};
     use runtime_core_abi::page::Owner;
-    use std::cell::Cell;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A category by its index, as a resource would keep it.
@@ -204,8 +198,6 @@ mod tests {
             self.0.store(categories.category(state[0].into()).unwrap().index(), Ordering::Relaxed);
         }
     }
-
-    thread_local!(static DEPTH: Cell<usize> = const { Cell::new(0) });
 
     #[test]
     fn categories_and_resources_come_back_and_flags_are_the_live_ones() {
@@ -255,12 +247,14 @@ mod tests {
     #[test]
     fn refused_inside_of_a_callback() {
         let _alone = tests_alone();
-        set_async_depth(|| DEPTH.get());
         let bytes = take().unwrap();
-        DEPTH.set(2);
-        assert!(matches!(take(), Err(SnapshotError::InCallback(2))));
-        assert!(matches!(restore(&bytes), Err(SnapshotError::InCallback(2))));
-        DEPTH.set(0);
+        let operation = AsyncResource::new("SNAPSHOT");
+        make_callback(&operation, || {
+            let id = operation.async_id();
+            assert!(matches!(take(), Err(SnapshotError::InCallback(running)) if running == id));
+            assert!(matches!(restore(&bytes), Err(SnapshotError::InCallback(running)) if running == id));
+        })
+        .unwrap();
         restore(&bytes).unwrap();
     }
 }
