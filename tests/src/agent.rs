@@ -128,12 +128,8 @@ pub fn spawn(sandbox: &Sandbox, options: &AgentOptions, http: SocketAddr) -> std
     let mut command = Command::new(bins::tracebyte());
     if let Some(uid) = options.uid {
         // The build's folder may be closed to others; the sandbox is not.
-        let copy = sandbox.path("tracebyte");
-        if !copy.exists() {
-            std::fs::copy(bins::tracebyte(), &copy)?;
-        }
         sandbox.give_to(uid);
-        command = Command::new(copy);
+        command = Command::new(sandbox.copy_of(&bins::tracebyte()));
         command.uid(uid).gid(uid);
     }
     command.env("TRACEBYTE_RUN_DIR", sandbox.run_dir()).current_dir(sandbox.dir());
@@ -156,11 +152,7 @@ pub fn tracebyte(sandbox: &Sandbox, args: &[&str]) -> Output {
 /// Runs `tracebyte` as another user.
 #[track_caller]
 pub fn tracebyte_as(uid: u32, sandbox: &Sandbox, args: &[&str]) -> Output {
-    let copy = sandbox.path("tracebyte");
-    if !copy.exists() {
-        std::fs::copy(bins::tracebyte(), &copy).expect("the sandbox takes a copy");
-    }
-    let mut command = Command::new(copy);
+    let mut command = Command::new(sandbox.copy_of(&bins::tracebyte()));
     command.env("TRACEBYTE_RUN_DIR", sandbox.run_dir()).args(args).uid(uid).gid(uid);
     Running::spawn(&mut command).expect("tracebyte starts").wait(VERB_LIMIT)
 }

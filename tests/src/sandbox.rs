@@ -48,6 +48,18 @@ impl Sandbox {
         self.dir.join(name)
     }
 
+    /// A copy of a program inside the sandbox, where every user may run it.
+    pub fn copy_of(&self, program: &Path) -> PathBuf {
+        let copy = self.path(&program.file_name().expect("a program has a name").to_string_lossy());
+        // By another process: a program that any process of ours, even one forked at this
+        // very moment by another test, holds open for writing cannot be started.
+        if !copy.exists() {
+            let status = std::process::Command::new("cp").args([program, &copy]).status();
+            assert!(status.is_ok_and(|status| status.success()), "the sandbox takes a copy of `{}`", program.display());
+        }
+        copy
+    }
+
     /// Gives the sandbox and its run directory to another user.
     pub fn give_to(&self, uid: u32) {
         for folder in [self.dir.clone(), self.run_dir()] {

@@ -48,11 +48,7 @@ impl Server {
     pub fn start(sandbox: &Sandbox, options: &ServerOptions) -> Self {
         let mut command = Command::new(bins::runtime_core_http());
         if let Some(uid) = options.uid {
-            let copy = sandbox.path("runtime-core-http");
-            if !copy.exists() {
-                std::fs::copy(bins::runtime_core_http(), &copy).expect("the sandbox takes a copy");
-            }
-            command = Command::new(copy);
+            command = Command::new(sandbox.copy_of(&bins::runtime_core_http()));
             command.uid(uid).gid(uid);
         }
         command.args(["--listen", "127.0.0.1:0", "--service", &options.service]);

@@ -96,8 +96,8 @@ fn a_wrong_configuration_names_the_line() {
     let file = sandbox.path("tracebyte.toml");
     for (text, line, word) in [
         ("# comment\nno_such_key = 1\n", "2", "no_such_key"),
-        ("# comment\n\nlisten = 7\n", "3", "listen"),
-        ("# comment\n\n\nlisten = \"nowhere\"\n", "4", "listen"),
+        ("[agent]\n\nlisten = 7\n", "3", "listen"),
+        ("[agent]\n\n\nlisten = \"nowhere\"\n", "4", "listen"),
         ("= broken\n", "1", ""),
     ] {
         std::fs::write(&file, text).unwrap();
@@ -108,7 +108,7 @@ fn a_wrong_configuration_names_the_line() {
         let options = AgentOptions::with(&["--config", &file.to_string_lossy()]);
         start_fails(&sandbox, &options, agent::free_address());
     }
-    std::fs::write(&file, "listen = \"127.0.0.1:9763\"\n").unwrap();
+    std::fs::write(&file, "[agent]\nlisten = \"127.0.0.1:9763\"\n").unwrap();
     agent::tracebyte(&sandbox, &["agent", "--config", &file.to_string_lossy(), "--check-config"]).ok();
 }
 

@@ -183,20 +183,18 @@ fn a_page_that_cannot_be_used_is_dropped() {
 #[test]
 fn a_process_without_room_to_map_goes_on_with_its_own_page() {
     let _held = together();
-    let rig = Rig::start();
-    let page = rig.server.memory().shared_page().unwrap();
-    assert_eq!(page.node_http(Owner::Operator).unwrap(), 0);
-    // No more address space from here on: the page of the next agent cannot be mapped.
-    let limited = std::process::Command::new("prlimit")
-        .args(["--pid", &rig.pid(), "--as=1048576"])
-        .status()
-        .is_ok_and(|status| status.success());
-    if !limited {
+    let sandbox = Sandbox::new();
+    let server = Server::start(&sandbox, &ServerOptions::default());
+    // Warmed up: what serving needs is there already.
+    Load::run(&LoadSpec::requests(server.address, 100)).unharmed();
+    // No more address space from here on: the page cannot be mapped.
+    let mut prlimit = std::process::Command::new("prlimit");
+    prlimit.args(["--pid", &server.pid().to_string(), "--as=1048576"]);
+    if !prlimit.status().is_ok_and(|status| status.success()) {
         skip!("prlimit is not installed");
     }
-    let Rig { server, agent, sandbox } = rig;
-    drop(agent);
-    let _next = Agent::start(&sandbox, &AgentOptions::default());
+    let _agent = Agent::start(&sandbox, &AgentOptions::default());
+    std::thread::sleep(Duration::from_millis(1_500));
     Load::run(&LoadSpec::requests(server.address, 500)).unharmed();
     assert!(!server.memory().has_shared_page());
 }
