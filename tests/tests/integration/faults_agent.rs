@@ -96,8 +96,8 @@ fn a_wrong_configuration_names_the_line() {
     let file = sandbox.path("tracebyte.toml");
     for (text, line, word) in [
         ("# comment\nno_such_key = 1\n", "2", "no_such_key"),
-        ("[agent]\n\nlisten = 7\n", "3", "listen"),
-        ("[agent]\n\n\nlisten = \"nowhere\"\n", "4", "listen"),
+        ("[agent]\n\nlisten = 7\n", "3", "7"),
+        ("[agent]\n\n\nlisten = \"nowhere\"\n", "4", "socket address"),
         ("= broken\n", "1", ""),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -219,6 +219,22 @@ fn hidden_kernel_symbols_are_explained() {
 }
 
 #[test]
+fn a_second_profile_reads_kernel_symbols_anew() {
+    let _held = alone();
+    needs_root!();
+    let rig = Rig::start();
+    let hidden = Sysctl::set("/proc/sys/kernel/kptr_restrict", "2");
+    if hidden.is_none() {
+        skip!("kptr_restrict cannot be changed here");
+    }
+    sample(&rig, &["--format", "folded", "--kernel-only"]);
+    drop(hidden);
+    // What the first session could not see, the second does: nothing is kept between them.
+    let text = sample(&rig, &["--format", "folded", "--kernel-only"]).text();
+    assert!(text.contains("sys_"), "{text}");
+}
+
+#[test]
 fn sampling_is_counted() {
     let _held = together();
     needs_root!();
