@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use steps::{Demo, Profiled, Traced};
-use tracebyte_tests::sys;
+use tracebyte_tests::{bins, sys};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -21,7 +21,9 @@ pub struct Args {
 
 /// Runs the demonstration; fails where begins, ends and requests disagree.
 pub fn run(args: &Args) -> Result<()> {
-    run::run(run::cargo().args(["build", "--quiet", "--release", "--bins"]))?;
+    if std::env::var_os(bins::BIN_DIR_ENV).is_none() {
+        run::run(run::cargo().args(["build", "--quiet", "--release", "--bins"]))?;
+    }
     // Everything started below ends with its handle: Ctrl-C must let us get there.
     let interrupted = sys::catch_interrupts();
     let out = out_dir()?;
@@ -60,7 +62,7 @@ fn step<T>(interrupted: &AtomicBool, work: impl FnOnce() -> Result<T>) -> Result
 }
 
 fn out_dir() -> Result<PathBuf> {
-    let dir = run::root().join("target/demo");
+    let dir = bins::target_dir().join("demo");
     // What an earlier run left must not pass for this one's.
     if dir.exists() {
         std::fs::remove_dir_all(&dir).with_context(|| format!("cannot empty `{}`", dir.display()))?;

@@ -32,9 +32,9 @@ use tokio::sync::watch;
 /// What sets the log's level, such as `debug` or `tracebyte=debug`.
 const LOG_ENV: &str = "TRACEBYTE_LOG";
 /// How long sessions may take to send their closing lines when the agent stops.
-const SESSIONS_LIMIT: Duration = Duration::from_millis(1000);
+const SESSIONS_LIMIT: Duration = Duration::from_millis(700);
 /// How long what is left may take after that.
-const RUNTIME_LIMIT: Duration = Duration::from_millis(500);
+const RUNTIME_LIMIT: Duration = Duration::from_millis(300);
 /// The highest number from which on listeners, leases and the lock get their descriptors.
 const FD_FLOOR_MAX: u64 = 16_384;
 

@@ -110,11 +110,10 @@ fn a_frozen_or_pinned_page_still_goes_off() {
     if !is_root() {
         skip!("pages are BPF maps only for root");
     }
-    let (agent, sandbox) = {
-        let sandbox = Sandbox::new();
-        (Agent::start(&sandbox, &AgentOptions::default()), sandbox)
-    };
+    let sandbox = Sandbox::new();
+    let agent = Agent::start(&sandbox, &AgentOptions::default());
     let hostile = joiner::join(&sandbox.run_dir(), "evil").unwrap();
+    agent.wait_for_target(std::process::id());
     let frozen = sys::bpf_freeze(&hostile.page_fd);
     assert!(frozen.is_err(), "a holder froze the page");
     let pin = std::ffi::CString::new("/sys/fs/bpf/tracebyte-test-pin").unwrap();

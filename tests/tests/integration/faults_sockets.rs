@@ -81,11 +81,12 @@ fn a_huge_request_is_cut_off() {
     let _held = together();
     let (agent, sandbox) = agent();
     let before = resident_kib(agent.pid());
-    let huge = vec![b'x'; 32 << 20];
+    let huge = vec![b'x'; 64 << 20];
     let reply = answer(&sandbox, &huge);
     assert!(reply.is_none_or(|reply| reply["type"] == "error"));
     let after = resident_kib(agent.pid());
-    assert!(after < before + 4096, "resident memory went from {before} to {after} KiB");
+    // Less than the request; the agent's own preparations after its start are in it, too.
+    assert!(after < before + 32 * 1024, "resident memory went from {before} to {after} KiB");
     agent.tracebyte(&["ps", "--json"]).ok();
 }
 

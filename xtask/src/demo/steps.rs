@@ -208,7 +208,7 @@ impl Demo {
         let output = self.agent.tracebyte(&["doctor", "--json"]);
         let rows: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
-        let rows = rows.as_array().into_iter().flatten().filter(|row| row["state"] != "ok");
+        let rows = rows.as_array().into_iter().flatten().filter(|row| row["state"] == "missing");
         rows.map(|row| {
             let (feature, why, remedy) = (text(row, "feature"), text(row, "why"), text(row, "remedy"));
             format!("missing: {feature}: {why}{}{remedy}", if remedy.is_empty() { "" } else { "; remedy: " })
