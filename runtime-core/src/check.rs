@@ -7,6 +7,7 @@
 use crate::page::PAGE;
 use runtime_core_abi::page::{NODE_HTTP, enable_word_offset};
 use std::arch::asm;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Whether a category with a fixed index is on, whoever asked for it.
 #[inline(always)]
@@ -31,7 +32,7 @@ pub fn enabled<const CATEGORY: usize>() -> bool {
 /// # Safety
 /// `word` is the address of an enable word of the page.
 #[inline(always)]
-pub(crate) unsafe fn enabled_at(word: *const u32) -> bool {
+unsafe fn enabled_at(word: *const u32) -> bool {
     // SAFETY: as above; the address is good by the caller's promise.
     unsafe {
         asm!(
@@ -43,6 +44,40 @@ pub(crate) unsafe fn enabled_at(word: *const u32) -> bool {
         );
     }
     false
+}
+
+/// The same for a category whose index is known only when the program runs. One that is out
+/// of range means the slot that is never on.
+#[inline(always)]
+pub(crate) fn enabled_index(category: usize) -> bool {
+    // SAFETY: the address of an enable word of the page, whatever the index.
+    unsafe { enabled_at(PAGE.enable_word(category)) }
+}
+
+/// What an unresolved [`Word`] looks at: always on, so that its first check finds out.
+static UNRESOLVED: u32 = 1;
+
+/// The address of a category's enable word, once it is known.
+#[derive(Debug)]
+pub(crate) struct Word(AtomicPtr<u32>);
+
+impl Word {
+    /// Not known yet: a check says that it is on.
+    pub(crate) const fn unresolved() -> Self {
+        Self(AtomicPtr::new((&raw const UNRESOLVED).cast_mut()))
+    }
+
+    /// From now on it is the word of this category.
+    pub(crate) fn resolve(&self, category: usize) {
+        self.0.store(PAGE.enable_word(category).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// One compare, at an address that is loaded.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        // SAFETY: an enable word of the page, or the static above, which is never 0.
+        unsafe { enabled_at(self.0.load(Ordering::Relaxed)) }
+    }
 }
 
 /// [`enabled`] for `node.http`, as a symbol, for callers in other languages.
@@ -57,8 +92,7 @@ pub extern "C" fn runtime_core_node_http_enabled() -> bool {
 // SAFETY: the name is this project's own.
 #[unsafe(no_mangle)]
 pub extern "C" fn runtime_core_category_enabled(category: usize) -> bool {
-    // SAFETY: the address of an enable word of the page, whatever the index.
-    unsafe { enabled_at(PAGE.enable_word(category)) }
+    enabled_index(category)
 }
 
 #[cfg(test)]
@@ -66,7 +100,6 @@ mod tests {
     use super::*;
     use crate::page::tests_alone;
     use runtime_core_abi::page::{CATEGORIES_MAX, Owner};
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn each_owner_switches_it_on() {

@@ -15,8 +15,12 @@ pub fn write(out: &mut Vec<u8>, event: &Event<'_>, pid: u32) {
     string(out, event.category.as_bytes());
     out.extend(br#","name":"#);
     string(out, event.record.name);
-    let (us, ns) = (head.ts_ns / 1000, head.ts_ns % 1000);
-    let _ = write!(out, r#","id":"{:#x}","ts":{us}.{ns:03},"pid":{pid},"tid":{},"args":{{"#, head.id, head.tid);
+    let _ = match head.phase {
+        // Of this phase the id is the duration.
+        b'X' => write!(out, r#","dur":{}"#, Micros(head.id)),
+        _ => write!(out, r#","id":"{:#x}""#, head.id),
+    };
+    let _ = write!(out, r#","ts":{},"pid":{pid},"tid":{},"args":{{"#, Micros(head.ts_ns), head.tid);
     let mut comma = "";
     for arg in event.record.args().flatten() {
         out.extend(comma.as_bytes());
@@ -29,6 +33,15 @@ pub fn write(out: &mut Vec<u8>, event: &Event<'_>, pid: u32) {
         string(out, route.as_bytes());
     }
     out.extend(b"}}\n");
+}
+
+/// Nanoseconds, shown as microseconds.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
 }
 
 fn write_arg(out: &mut Vec<u8>, arg: &Arg<'_>) {
@@ -100,6 +113,13 @@ mod tests {
         let expected = "{\"ph\":\"e\",\"cat\":\"node.http\",\"name\":\"http.server.request\",\"id\":\"0xff\",\"ts\":1234.005,\
                         \"pid\":7,\"tid\":8,\"args\":{\"statusCode\":200,\"url\":\"/\\\"\u{fffd}\",\"route\":\"/u/:id\"}}\n";
         assert_eq!(line(&HEAD, b"http.server.request", &args, Some("/u/:id")), expected);
+    }
+
+    #[test]
+    fn a_complete_event_has_a_duration() {
+        let head = Head { phase: b'X', ts_ns: 5_000, id: 2_500, ..HEAD };
+        let line: serde_json::Value = serde_json::from_str(&line(&head, b"n", &[], None)).unwrap();
+        assert_eq!((&line["dur"], &line["ts"]), (&serde_json::json!(2.5), &serde_json::json!(5.0)));
     }
 
     #[test]

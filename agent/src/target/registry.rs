@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -309,6 +309,7 @@ impl Registry {
                 entry.count_on();
                 self.drain.watch(target);
                 target.operator_byte(*index).store(1, Ordering::Release);
+                entry.switch_lists();
             }
             self.metrics.toggles.inc();
         }
@@ -406,8 +407,22 @@ impl Entry {
     fn switch_off(&mut self, index: usize) -> bool {
         self.target.operator_byte(index).store(0, Ordering::Release);
         let was_on = self.on.remove(&index).is_some();
+        self.switch_lists();
         self.count_on();
         was_on
+    }
+
+    /// Stores our byte of every category whose name is a list (`node,node.http`): on where the
+    /// list itself or one of its parts is. After the part's own byte, which a process looks at
+    /// that adds a list just now.
+    fn switch_lists(&self) {
+        fence(Ordering::SeqCst);
+        let names: Vec<_> = categories(self.target.page.page()).collect();
+        let on = |part: &str| names.iter().any(|(index, name)| name == part && self.on.contains_key(index));
+        for (index, list) in names.iter().filter(|(_, name)| name.contains(',')) {
+            let is_on = self.on.contains_key(index) || list.split(',').any(on);
+            self.target.operator_byte(*index).store(is_on.into(), Ordering::Release);
+        }
     }
 
     /// Clears every byte that is not the process's own, whoever set it: the process may
@@ -474,6 +489,7 @@ fn known_ones(what: &str, known: &BTreeSet<&str>) -> String {
 mod tests {
     use super::*;
     use crate::sink::Sinks;
+    use runtime_core_abi::page::Names;
     use runtime_core_abi::ring::DATA_BYTES_MIN;
 
     fn registry(pages_per_user_max: usize, processes_max: usize) -> Arc<Registry> {
@@ -548,6 +564,24 @@ mod tests {
             registry.offer(applicant(2, 1, 5)).is_ok()
         });
         assert!(given);
+    }
+
+    #[test]
+    fn a_list_is_on_when_any_part_is() {
+        let registry = registry(2, 3);
+        let offer = registry.offer(applicant(1, 1, 0)).unwrap();
+        let page = offer.target.page.page();
+        let used = page.publish_name(Names::Categories, 1, b"node,node.http", 0).unwrap();
+        page.publish_name(Names::Categories, 2, b"node.fs", used).unwrap();
+        registry.joined(&offer);
+        let bytes = || [0, 1, 2].map(|index| page.enable_bytes(index)[Owner::Operator as usize]);
+        registry.switch_on("node.http", &Select::All, None).unwrap();
+        assert_eq!(bytes(), [1, 1, 0]);
+        registry.switch_on("node,node.http", &Select::All, None).unwrap();
+        registry.switch_off(Some("node.http"), &Select::All).unwrap();
+        assert_eq!(bytes(), [0, 1, 0], "asked for by its own name");
+        registry.switch_off(None, &Select::All).unwrap();
+        assert_eq!(bytes(), [0, 0, 0]);
     }
 
     #[test]

@@ -59,6 +59,7 @@ impl Truth {
     fn add_category(&mut self, name: &str) -> Option<usize> {
         let index = CATEGORIES.find_or_add(name, |index| self.publish(Names::Categories, index, name))?;
         self.refresh_own(index);
+        self.inherit(index, name);
         Some(index)
     }
 

@@ -13,7 +13,7 @@ use super::{PAGE, Rings, Truth, lock};
 use crate::trace::Filter;
 use runtime_core_abi::page::{CATEGORIES_MAX, Owner};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// The program asked for the category.
 pub(crate) const OWN_FLAG: u8 = 1;
@@ -56,6 +56,27 @@ impl Truth {
         let byte = self.switches.wanted(index, name);
         for page in [&self.published, &PAGE] {
             page.enable_byte(index, Owner::Process).store(byte, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives a list that was just added what others have its parts on by: they stored their
+    /// bytes before they could know of it. Looks twice, so that a part which goes off meanwhile
+    /// leaves nothing on: who switches a part off clears it first, and then every list that has it.
+    pub(super) fn inherit(&self, index: usize, name: &str) {
+        if !name.contains(',') {
+            return;
+        }
+        for owner in [Owner::Operator, Owner::Trigger] {
+            let on = |part| PAGE.enable_byte(part, owner).load(Ordering::SeqCst) != 0;
+            let any_on = || name.split(',').filter_map(|part| CATEGORIES.find(part)).any(on);
+            // The name is there before the parts are looked at.
+            fence(Ordering::SeqCst);
+            if any_on() {
+                PAGE.enable_byte(index, owner).store(1, Ordering::SeqCst);
+                if !any_on() {
+                    PAGE.enable_byte(index, owner).store(0, Ordering::SeqCst);
+                }
+            }
         }
     }
 
@@ -154,6 +175,18 @@ mod tests {
         set_own(list, true);
         assert_eq!((own(part), own(list)), (0, 1), "a list does not switch its parts");
         set_own(list, false);
+    }
+
+    #[test]
+    fn a_list_that_comes_late_is_on_for_the_operator_too() {
+        let _alone = tests_alone();
+        let part = category_index("switch.operated");
+        PAGE.enable_byte(part, Owner::Operator).store(1, Ordering::Relaxed);
+        let list = category_index("switch.any,switch.operated");
+        let other = category_index("switch.any,switch.else");
+        assert_eq!((PAGE.enable_bytes(list), PAGE.enable_bytes(other)), ([0, 1, 0, 0], [0; 4]));
+        crate::page::switch_off_foreign();
+        assert_eq!(PAGE.enable_bytes(list), [0; 4]);
     }
 
     #[test]

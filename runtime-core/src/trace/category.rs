@@ -1,9 +1,10 @@
 //! Trace categories: a row of the page each, good for the life of the process.
 
 use super::Filter;
-use crate::{check, page};
+use crate::check::{self, Word};
+use crate::page;
 use runtime_core_abi::page::{CATEGORIES_MAX, CATEGORY_EXHAUSTED, NODE_HTTP};
-use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
 /// A trace category. Cheap to copy, good for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +55,7 @@ impl Category {
     /// when the program is built, [`check::enabled`] saves loading the address.
     #[inline(always)]
     pub fn enabled(self) -> bool {
-        // SAFETY: the address of an enable word of the page, whatever the index.
-        unsafe { check::enabled_at(page::PAGE.enable_word(self.0)) }
+        check::enabled_index(self.0)
     }
 
     /// Switches it for the process itself, and with it every list that names it: it stays on
@@ -97,9 +97,6 @@ impl Drop for Enabled {
     }
 }
 
-/// What an unresolved [`Named`] looks at: always on, so that its first check finds out.
-static UNRESOLVED: u32 = 1;
-
 /// A category in a static, looked up by its name when it is first asked for.
 ///
 /// ```
@@ -110,21 +107,19 @@ static UNRESOLVED: u32 = 1;
 #[derive(Debug)]
 pub struct Named {
     name: &'static str,
-    word: AtomicPtr<u32>,
+    word: Word,
 }
 
 impl Named {
     /// The category of that name. Adds nothing to the table yet.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, word: AtomicPtr::new((&raw const UNRESOLVED).cast_mut()) }
+        Self { name, word: Word::unresolved() }
     }
 
     /// Whether anybody has it on: one compare, at an address that is loaded.
     #[inline(always)]
     pub fn enabled(&self) -> bool {
-        // SAFETY: either an enable word of the page or the static word above.
-        let on = unsafe { check::enabled_at(self.word.load(Ordering::Relaxed)) };
-        on && self.resolve().enabled()
+        self.word.is_on() && self.resolve().enabled()
     }
 
     /// The category, added to the table where it is new.
@@ -135,7 +130,7 @@ impl Named {
     #[cold]
     fn resolve(&self) -> Category {
         let category = Category::named(self.name);
-        self.word.store(page::PAGE.enable_word(category.0).cast_mut(), Ordering::Relaxed);
+        self.word.resolve(category.0);
         category
     }
 }
@@ -174,6 +169,7 @@ impl Traced for Named {
 mod tests {
     use super::*;
     use crate::page::tests_alone;
+    use std::sync::atomic::Ordering;
 
     #[test]
     fn a_named_category_is_added_when_it_is_first_asked_for() {
