@@ -14,6 +14,7 @@
 
 #![warn(missing_docs)]
 
+pub mod buffer;
 pub mod callback;
 pub mod check;
 pub mod event_loop;

@@ -1,0 +1,455 @@
+//! A buffer's handle: three words that hold the bytes themselves, or say where they are;
+//! and the doors into code for one instruction set.
+//!
+//! | last byte | first word | second word | rest of the third |
+//! |---|---|---|---|
+//! | `0x80` + length | bytes 0 to 7 | bytes 8 to 15 | bytes 16 to 22 |
+//! | [`STATIC`] | null | first byte's address | length |
+//! | [`POOL_SOLE`], [`POOL_SHARED`] | its chunk | first byte's address | length |
+//! | [`OWN`] | its header | first byte's address | length |
+//!
+//! The third word is atomic for one reason: to share a pooled buffer turns `POOL_SOLE` into
+//! `POOL_SHARED` through a shared reference. It never turns back. A sole handle is the only
+//! one that shows its part of the chunk and may write there. Memory of its own needs no such
+//! mark: its count says whether there is one handle.
+
+use super::{
+    home::{self, Home, IN_PLACE_BYTES_MAX, POOL_BYTES_MAX},
+    pool::{self, Chunk, Own},
+    to_uint8::{ToUint8, sealed::Element},
+    wide,
+};
+use std::{
+    mem::MaybeUninit,
+    ptr::{self, NonNull},
+    slice,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+};
+
+const STATIC: u64 = 0;
+const POOL_SOLE: u64 = 1;
+const POOL_SHARED: u64 = 2;
+const OWN: u64 = 3;
+const IN_PLACE: u64 = 0x80;
+
+const TAG_SHIFT: u32 = 56;
+const LEN_MASK: u64 = (1 << TAG_SHIFT) - 1;
+
+/// The handle. Public operations are in the parent module; what needs `unsafe` is here.
+#[repr(C)]
+pub(super) struct Repr {
+    owner: *mut (),
+    start: *mut u8,
+    meta: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Repr>() == 24 && IN_PLACE_BYTES_MAX < size_of::<Repr>());
+const _: () = assert!(cfg!(target_endian = "little"), "the tag is the last byte of the handle");
+
+// SAFETY: bytes that more than one handle shows are never written, a sole handle writes only
+// through `&mut`, and the counts of the memory behind it are made for several threads.
+unsafe impl Send for Repr {}
+// SAFETY: as above; through `&Repr` only the mark in `meta` changes, which is atomic.
+unsafe impl Sync for Repr {}
+
+impl Repr {
+    /// No bytes, no memory.
+    pub(super) const EMPTY: Repr = Repr::fixed(&[]);
+
+    /// Bytes that are never freed.
+    pub(super) const fn fixed(bytes: &'static [u8]) -> Repr {
+        Repr {
+            owner: ptr::null_mut(),
+            start: bytes.as_ptr().cast_mut(),
+            meta: AtomicU64::new(bytes.len() as u64 | STATIC << TAG_SHIFT),
+        }
+    }
+
+    #[inline(always)]
+    fn heap(owner: *mut (), start: *mut u8, len: usize, tag: u64) -> Repr {
+        Repr { owner, start, meta: AtomicU64::new(len as u64 | tag << TAG_SHIFT) }
+    }
+
+    #[inline(always)]
+    fn in_place(words: [u64; 3], len: usize) -> Repr {
+        pool::local(|local| local.in_place.make(len));
+        Repr {
+            owner: ptr::without_provenance_mut(words[0] as usize),
+            start: ptr::without_provenance_mut(words[1] as usize),
+            meta: AtomicU64::new(words[2] | (IN_PLACE | len as u64) << TAG_SHIFT),
+        }
+    }
+
+    /// Converted values, in the home that their number asks for.
+    #[inline(always)]
+    pub(super) fn of<T: Element + ToUint8>(items: &[T]) -> Repr {
+        match home::choose(items.len()) {
+            Home::Static => Repr::EMPTY,
+            Home::InPlace => Repr::in_place(pack(items), items.len()),
+            Home::Pool => Repr::of_pool(items),
+            Home::Own => Repr::of_own(items),
+        }
+    }
+
+    /// Converted values in a home of the caller's choice; `None` where it cannot hold them.
+    pub(super) fn of_in<T: Element + ToUint8>(home: Home, items: &[T]) -> Option<Repr> {
+        let len = items.len();
+        match home {
+            _ if len == 0 => Some(Repr::EMPTY),
+            Home::InPlace if len <= IN_PLACE_BYTES_MAX => Some(Repr::in_place(pack(items), len)),
+            Home::Pool if len <= POOL_BYTES_MAX => Some(Repr::of_pool(items)),
+            Home::Own => Some(Repr::of_own(items)),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn of_pool<T: Element>(items: &[T]) -> Repr {
+        // SAFETY: `convert` writes every byte.
+        unsafe { Repr::build_pool(items.len(), |bytes| T::convert(items, bytes)) }
+    }
+
+    fn of_own<T: Element>(items: &[T]) -> Repr {
+        // SAFETY: `convert` writes every byte.
+        unsafe { Repr::build_own(items.len(), |bytes| T::convert(items, bytes)) }
+    }
+
+    /// `len` bytes that `fill` writes, in the home that `len` asks for.
+    ///
+    /// # Safety
+    /// `fill` writes every byte.
+    unsafe fn build(len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
+        match home::choose(len) {
+            Home::Static => Repr::EMPTY,
+            Home::InPlace => {
+                let mut bytes = [0u8; 24];
+                // SAFETY: bytes may be looked at as bytes that may be uninitialised, as long
+                // as none is made so, and `fill` only writes.
+                fill(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) });
+                Repr::in_place(pack(&bytes[..len]), len)
+            }
+            // SAFETY: the caller's promise.
+            Home::Pool => unsafe { Repr::build_pool(len, fill) },
+            // SAFETY: the caller's promise.
+            Home::Own => unsafe { Repr::build_own(len, fill) },
+        }
+    }
+
+    /// # Safety
+    /// `fill` writes every byte; `len` is from 1 to [`POOL_BYTES_MAX`].
+    #[inline(always)]
+    unsafe fn build_pool(len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
+        match pool::local(|local| local.carve(len)) {
+            Some((chunk, start)) => {
+                // SAFETY: `carve` gives `len` bytes that no other handle shows.
+                fill(unsafe { slice::from_raw_parts_mut(start.as_ptr().cast(), len) });
+                Repr::heap(chunk.as_ptr().cast(), start.as_ptr(), len, POOL_SOLE)
+            }
+            // SAFETY: the caller's promise.
+            None => unsafe { Repr::build_own(len, fill) },
+        }
+    }
+
+    /// # Safety
+    /// `fill` writes every byte.
+    #[inline(never)]
+    unsafe fn build_own(len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
+        let own = pool::local(|local| local.allocate(len, false));
+        // SAFETY: the first handle on it is ours.
+        let start = unsafe { Own::data(own) };
+        // SAFETY: `allocate` gives `len` bytes that nobody else knows.
+        fill(unsafe { slice::from_raw_parts_mut(start.cast(), len) });
+        Repr::heap(own.as_ptr().cast(), start, len, OWN)
+    }
+
+    /// `len` zero bytes.
+    pub(super) fn zeroed(len: usize) -> Repr {
+        match home::choose(len) {
+            Home::Static => Repr::EMPTY,
+            Home::InPlace => Repr::in_place([0; 3], len),
+            Home::Own => Repr::zeroed_own(len),
+            // SAFETY: every byte is written.
+            Home::Pool => unsafe { Repr::build_pool(len, |bytes| bytes.fill(MaybeUninit::new(0))) },
+        }
+    }
+
+    fn zeroed_own(len: usize) -> Repr {
+        let own = pool::local(|local| local.allocate(len, true));
+        // SAFETY: the first handle on it is ours.
+        Repr::heap(own.as_ptr().cast(), unsafe { Own::data(own) }, len, OWN)
+    }
+
+    /// `len` bytes that may be what other buffers of the pool have left behind.
+    pub(super) fn uncleared(len: usize) -> Repr {
+        match home::choose(len) {
+            // SAFETY: nothing is written, and nothing needs to be: pool memory is always
+            // initialised, and `build_pool` falls back to `build_own` only where there is no
+            // pool, in which case the bytes are zeroed here.
+            Home::Pool => match pool::local(|local| local.carve(len)) {
+                Some((chunk, start)) => Repr::heap(chunk.as_ptr().cast(), start.as_ptr(), len, POOL_SOLE),
+                None => Repr::zeroed_own(len),
+            },
+            _ => Repr::zeroed(len),
+        }
+    }
+
+    /// Takes over the memory of a `Vec` that has more bytes than a pool would take.
+    pub(super) fn adopt(bytes: Vec<u8>) -> Repr {
+        if bytes.len() <= POOL_BYTES_MAX {
+            return Repr::of(&bytes);
+        }
+        let len = bytes.len();
+        let own = pool::local(|local| local.adopt(bytes));
+        // SAFETY: the first handle on it is ours.
+        Repr::heap(own.as_ptr().cast(), unsafe { Own::data(own) }, len, OWN)
+    }
+
+    /// `len` bytes: the parts one after the other, cut or continued with zeros.
+    pub(super) fn joined<'a>(len: usize, parts: impl Iterator<Item = &'a [u8]>) -> Repr {
+        let fill = |bytes: &mut [MaybeUninit<u8>]| {
+            let mut room = bytes;
+            for part in parts {
+                let taken = part.len().min(room.len());
+                let (place, rest) = room.split_at_mut(taken);
+                place.write_copy_of_slice(&part[..taken]);
+                room = rest;
+            }
+            room.fill(MaybeUninit::new(0));
+        };
+        // SAFETY: the parts and then the zeros write every byte, whatever the parts are.
+        unsafe { Repr::build(len, fill) }
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> u64 {
+        self.meta.load(Ordering::Relaxed) >> TAG_SHIFT
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        let meta = self.meta.load(Ordering::Relaxed);
+        let tag = meta >> TAG_SHIFT;
+        (if tag & IN_PLACE != 0 { tag & !IN_PLACE } else { meta & LEN_MASK }) as usize
+    }
+
+    #[inline(always)]
+    pub(super) fn as_slice(&self) -> &[u8] {
+        let in_place = self.tag() & IN_PLACE != 0;
+        let start = if in_place { ptr::from_ref(self).cast::<u8>() } else { self.start.cast_const() };
+        // SAFETY: in place, `len` bytes of the handle itself hold them, which live as long as
+        // `self` and are written through `&mut self` only. Elsewhere the handle keeps alive
+        // `len` initialised bytes from `start` on, which nobody writes as long as they are
+        // shared, and only through `&mut self` if they are not.
+        unsafe { slice::from_raw_parts(start, self.len()) }
+    }
+
+    pub(super) fn home(&self) -> Home {
+        match self.tag() {
+            STATIC => Home::Static,
+            POOL_SOLE | POOL_SHARED => Home::Pool,
+            OWN => Home::Own,
+            _ => Home::InPlace,
+        }
+    }
+
+    /// The bytes for writing, if no other handle shows them.
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let len = self.len();
+        let start = match self.tag() {
+            STATIC if len == 0 => return Some(&mut []),
+            STATIC | POOL_SHARED => return None,
+            POOL_SOLE => self.start,
+            // SAFETY: this handle is one on it.
+            OWN if !unsafe { Own::is_sole(self.owner_as()) } => return None,
+            OWN => self.start,
+            _ => ptr::from_mut(self).cast::<u8>(),
+        };
+        // SAFETY: `len` initialised bytes as in `as_slice`, and this handle, which is borrowed
+        // mutably, is the only one that shows them.
+        Some(unsafe { slice::from_raw_parts_mut(start, len) })
+    }
+
+    /// A handle on the bytes from `from` to `to`; both are in bounds.
+    ///
+    /// Few bytes are copied in place instead: bytes that are shared never change, so nobody
+    /// can tell, and no memory is kept for them.
+    #[inline]
+    pub(super) fn slice(&self, from: usize, to: usize) -> Repr {
+        let bytes = &self.as_slice()[from..to];
+        if bytes.is_empty() {
+            return Repr::EMPTY;
+        }
+        if bytes.len() <= IN_PLACE_BYTES_MAX {
+            return Repr::in_place(pack(bytes), bytes.len());
+        }
+        let (start, len) = (self.start.wrapping_add(from), bytes.len());
+        match self.tag() {
+            STATIC => Repr::heap(ptr::null_mut(), start, len, STATIC),
+            OWN => {
+                // SAFETY: `self` is a handle on it.
+                pool::local(|local| unsafe { local.share_own(self.owner_as(), len) });
+                Repr::heap(self.owner, start, len, OWN)
+            }
+            _ => {
+                self.meta.store(self.len() as u64 | POOL_SHARED << TAG_SHIFT, Ordering::Relaxed);
+                // SAFETY: `self` is a handle on it.
+                pool::local(|local| unsafe { local.share(self.owner_as(), len) });
+                Repr::heap(self.owner, start, len, POOL_SHARED)
+            }
+        }
+    }
+
+    /// Shows only the bytes from `from` to `to` from now on; both are in bounds.
+    pub(super) fn narrow(&mut self, from: usize, to: usize) {
+        let len = to - from;
+        if len == self.len() {
+            return;
+        }
+        if len <= IN_PLACE_BYTES_MAX {
+            *self = self.slice(from, to);
+            return;
+        }
+        let cut = self.len() - len;
+        self.start = self.start.wrapping_add(from);
+        *self.meta.get_mut() = len as u64 | self.tag() << TAG_SHIFT;
+        pool::local(|local| local.cut(self.home(), cut));
+    }
+
+    /// The first word as what the tag says it is.
+    #[inline(always)]
+    fn owner_as<T>(&self) -> NonNull<T> {
+        // SAFETY: only asked where the tag says that the word is an owner, which is never null.
+        unsafe { NonNull::new_unchecked(self.owner.cast()) }
+    }
+}
+
+impl Drop for Repr {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let meta = *self.meta.get_mut();
+        let (tag, len) = (meta >> TAG_SHIFT, (meta & LEN_MASK) as usize);
+        if tag == POOL_SOLE || tag == POOL_SHARED {
+            // SAFETY: the handle on the chunk ends here.
+            pool::local(|local| unsafe { local.release(self.owner_as::<Chunk>(), len) });
+        } else if tag == OWN {
+            // SAFETY: the handle on the memory ends here.
+            pool::local(|local| unsafe { local.release_own(self.owner_as::<Own>(), len) });
+        }
+    }
+}
+
+/// Up to [`IN_PLACE_BYTES_MAX`] values as three words, put together in registers.
+///
+/// Runs whose length is no multiple are read twice where they overlap: the same bytes, or-ed.
+#[inline(always)]
+fn pack<T: Element + ToUint8>(items: &[T]) -> [u64; 3] {
+    let len = items.len();
+    debug_assert!(len <= IN_PLACE_BYTES_MAX);
+    if let (Some((first, rest)), Some(last)) = (items.split_first_chunk::<8>(), items.last_chunk::<8>()) {
+        // Of the last eight, those after a multiple of eight.
+        let tail = if len % 8 == 0 { 0 } else { T::pack8(last) >> (64 - len % 8 * 8) };
+        return match rest.first_chunk::<8>() {
+            None => [T::pack8(first), tail, 0],
+            Some(second) => [T::pack8(first), T::pack8(second), tail],
+        };
+    }
+    let word = match (items.first_chunk::<4>(), items.last_chunk::<4>()) {
+        (Some(first), Some(last)) => u64::from(T::pack4(first)) | u64::from(T::pack4(last)) << (len * 8 - 32),
+        _ => match items {
+            [] => 0,
+            _ => {
+                let byte = |at: usize| u64::from(items[at].to_uint8()) << (at * 8);
+                byte(0) | byte(len / 2) | byte(len - 1)
+            }
+        },
+    };
+    [word, 0, 0]
+}
+
+/// The widest instruction set that this machine has, of those with a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Set {
+    /// What every x86-64 has.
+    Base = 1,
+    Avx2,
+    Avx512,
+}
+
+impl Set {
+    /// Asked of the processor once; a load and a compare after that.
+    #[inline(always)]
+    pub(super) fn of_this_machine() -> Set {
+        match SET.load(Ordering::Relaxed) {
+            3 => Set::Avx512,
+            2 => Set::Avx2,
+            1 => Set::Base,
+            _ => detect(),
+        }
+    }
+}
+
+/// A [`Set`], or 0 before it is known.
+static SET: AtomicU8 = AtomicU8::new(0);
+
+#[cold]
+#[inline(never)]
+fn detect() -> Set {
+    let avx2 = is_x86_feature_detected!("avx2");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl");
+    let set = match (avx2, avx512) {
+        (true, true) => Set::Avx512,
+        (true, false) => Set::Avx2,
+        _ => Set::Base,
+    };
+    SET.store(set as u8, Ordering::Relaxed);
+    set
+}
+
+/// Converts integers with what this machine has.
+#[inline(always)]
+pub(super) fn convert_integers<T: Element + ToUint8>(items: &[T], bytes: &mut [MaybeUninit<u8>]) {
+    match Set::of_this_machine() {
+        Set::Base => wide::base(items, bytes),
+        // SAFETY: the machine has it.
+        Set::Avx2 => unsafe { wide::integers_avx2(items, bytes) },
+        // SAFETY: the machine has it.
+        Set::Avx512 => unsafe { wide::integers_avx512(items, bytes) },
+    }
+}
+
+/// Converts doubles with what this machine has.
+#[inline(always)]
+pub(super) fn convert_doubles(items: &[f64], bytes: &mut [MaybeUninit<u8>]) {
+    match Set::of_this_machine() {
+        Set::Base => wide::base(items, bytes),
+        // SAFETY: the machine has it.
+        Set::Avx2 => unsafe { wide::doubles_avx2(items, bytes) },
+        // SAFETY: the machine has it.
+        Set::Avx512 => unsafe { wide::doubles_avx512(items, bytes) },
+    }
+}
+
+/// The low bytes of four words, the first one's lowest.
+#[inline(always)]
+pub(super) fn pack_words4(words: [i32; 4]) -> u32 {
+    // SAFETY: every x86-64 has SSE2.
+    unsafe { wide::words4(words) }
+}
+
+/// The low bytes of eight words, the first one's lowest.
+#[inline(always)]
+pub(super) fn pack_words8(words: [i32; 8]) -> u64 {
+    // SAFETY: every x86-64 has SSE2.
+    unsafe { wide::words8(words) }
+}
+
+/// The bytes of four doubles, the first one's lowest.
+#[inline(always)]
+pub(super) fn pack_doubles4(doubles: &[f64; 4]) -> u32 {
+    // SAFETY: every x86-64 has SSE2.
+    unsafe { wide::doubles4(doubles) }
+}
