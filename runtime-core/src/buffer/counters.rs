@@ -4,6 +4,7 @@
 //! another is counted as made here and as dropped there, so live figures are right for the
 //! sum over threads ([`Counters`] can be added up), not for each thread alone.
 
+use super::home::IN_PLACE_BYTES_MAX;
 use std::{
     cell::Cell,
     ops::{Add, AddAssign},
@@ -159,5 +160,30 @@ impl Cells {
             kept_bytes: self.kept_bytes.get(),
             released_bytes: self.released_bytes.get(),
         }
+    }
+}
+
+/// Buffers in place, by length: one addition a buffer, each length a word of its own, so that
+/// one buffer's count does not wait for the last one's.
+pub(super) struct Lengths([Cell<u64>; IN_PLACE_BYTES_MAX + 1]);
+
+impl Lengths {
+    pub(super) const fn new() -> Lengths {
+        Lengths([const { Cell::new(0) }; IN_PLACE_BYTES_MAX + 1])
+    }
+
+    /// Counts a buffer of `len` bytes.
+    #[inline(always)]
+    pub(super) fn make(&self, len: usize) {
+        bump(&self.0[len], 1);
+    }
+
+    pub(super) fn read(&self) -> Tally {
+        let mut tally = Tally::default();
+        for (len, made) in self.0.iter().enumerate() {
+            tally.made = tally.made.wrapping_add(made.get());
+            tally.made_bytes = tally.made_bytes.wrapping_add(made.get().wrapping_mul(len as u64));
+        }
+        tally
     }
 }

@@ -157,7 +157,9 @@ impl Encoding {
             Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
             Encoding::Latin1 => bytes.iter().map(|&byte| char::from(byte)).collect(),
             Encoding::Ascii => bytes.iter().map(|&byte| char::from(byte & 0x7f)).collect(),
-            Encoding::Hex => ascii(bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[digit as usize])),
+            Encoding::Hex => {
+                ascii(bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[digit as usize]))
+            }
             Encoding::Base64 => base64(bytes, STANDARD, true),
             Encoding::Base64Url => base64(bytes, URL, false),
             Encoding::Ucs2 => {
@@ -196,7 +198,8 @@ fn hex_into(mut digits: impl Iterator<Item = u8>, bytes: &mut [u8]) -> usize {
 }
 
 fn base64_into(text: impl Iterator<Item = u8>, bytes: &mut [u8]) -> usize {
-    let mut sextets = text.map(|byte| BASE64_VALUES[byte as usize]).take_while(|&value| value != END).filter(|&value| value != SKIP);
+    let mut sextets =
+        text.map(|byte| BASE64_VALUES[byte as usize]).take_while(|&value| value != END).filter(|&value| value != SKIP);
     let (mut bits, mut held) = (0u32, 0);
     let octets = std::iter::from_fn(|| {
         while held < 8 {

@@ -71,6 +71,7 @@ impl Buffer {
     /// As [`of`](Self::of), in a home of the caller's choice. `None` where that home cannot
     /// hold so many bytes. Small bytes that will live long are better off in
     /// [`Home::Own`], where they keep nothing alive but themselves.
+    #[inline]
     pub fn of_in<T: ToUint8>(home: Home, items: &[T]) -> Option<Buffer> {
         Repr::of_in(home, items).map(Buffer)
     }

@@ -20,7 +20,7 @@
 //! unless `alloc_unsafe` was asked for.
 
 use super::{
-    counters::{Cells, Counters},
+    counters::{Cells, Counters, Lengths},
     home::{CHUNK_BYTES, Home},
 };
 use std::{
@@ -60,7 +60,7 @@ pub(super) struct Local {
     spare: Cell<*mut Chunk>,
     /// Whether this thread will run [`Closer`]; a spare is kept only then.
     open: Cell<bool>,
-    pub(super) in_place: Cells,
+    pub(super) in_place: Lengths,
     pool: Cells,
     own: Cells,
     pub(super) copies_on_write: Cell<u64>,
@@ -75,7 +75,7 @@ thread_local! {
             elsewhere: Cell::new(0),
             spare: Cell::new(ptr::null_mut()),
             open: Cell::new(false),
-            in_place: Cells::new(),
+            in_place: Lengths::new(),
             pool: Cells::new(),
             own: Cells::new(),
             copies_on_write: Cell::new(0),
@@ -156,7 +156,7 @@ impl Local {
         let size = len.next_multiple_of(ALIGN);
         let mut at = self.free.get();
         if self.end.get().addr() - at.addr() < size {
-            at = self.refill()?;
+            at = self.refill()?.as_ptr();
         }
         self.free.set(at.wrapping_add(size));
         self.pool.make(len);
@@ -168,7 +168,7 @@ impl Local {
     /// Makes a chunk with room current and returns its first free byte.
     #[cold]
     #[inline(never)]
-    fn refill(&self) -> Option<*mut u8> {
+    fn refill(&self) -> Option<NonNull<u8>> {
         CLOSER.try_with(|_| ()).ok()?;
         self.open.set(true);
         let old = self.chunk.get();
@@ -183,7 +183,7 @@ impl Local {
         let start = Chunk::start(chunk);
         self.chunk.set(chunk);
         self.end.set(chunk.cast::<u8>().wrapping_add(CHUNK_BYTES));
-        Some(start)
+        NonNull::new(start)
     }
 
     /// Ends the time of the current chunk; true when no handle to it is left.

@@ -3,7 +3,7 @@
 //!
 //! | last byte | first word | second word | rest of the third |
 //! |---|---|---|---|
-//! | `0x80` + length | bytes 0 to 7 | bytes 8 to 15 | bytes 16 to 22 |
+//! | [`IN_PLACE`] + length | bytes 0 to 7 | bytes 8 to 15 | bytes 16 to 22 |
 //! | [`STATIC`] | null | first byte's address | length |
 //! | [`POOL_SOLE`], [`POOL_SHARED`] | its chunk | first byte's address | length |
 //! | [`OWN`] | its header | first byte's address | length |
@@ -16,7 +16,10 @@
 use super::{
     home::{self, Home, IN_PLACE_BYTES_MAX, POOL_BYTES_MAX},
     pool::{self, Chunk, Own},
-    to_uint8::{ToUint8, sealed::Element},
+    to_uint8::{
+        ToUint8,
+        sealed::{Element, Integer},
+    },
     wide,
 };
 use std::{
@@ -27,10 +30,13 @@ use std::{
 };
 
 const STATIC: u64 = 0;
-const POOL_SOLE: u64 = 1;
-const POOL_SHARED: u64 = 2;
-const OWN: u64 = 3;
-const IN_PLACE: u64 = 0x80;
+const IN_PLACE: u64 = 0x40;
+/// The bit of all that is counted, and the highest, so that one look at the sign tells
+/// whether a drop has anything to do.
+const COUNTED: u64 = 0x80;
+const POOL_SOLE: u64 = COUNTED;
+const POOL_SHARED: u64 = COUNTED | 1;
+const OWN: u64 = COUNTED | 2;
 
 const TAG_SHIFT: u32 = 56;
 const LEN_MASK: u64 = (1 << TAG_SHIFT) - 1;
@@ -80,38 +86,32 @@ impl Repr {
         }
     }
 
-    /// Converted values, in the home that their number asks for.
+    /// Memory behind a handle for `len` bytes, with `len` and where it is from. Pool memory
+    /// is initialised; memory of its own is not, unless it is to be `zeroed`.
     #[inline(always)]
-    pub(super) fn of<T: Element + ToUint8>(items: &[T]) -> Repr {
-        match home::choose(items.len()) {
-            Home::Static => Repr::EMPTY,
-            Home::InPlace => Repr::in_place(pack(items), items.len()),
-            Home::Pool => Repr::of_pool(items),
-            Home::Own => Repr::of_own(items),
-        }
+    fn take(home: Home, len: usize, zeroed: bool) -> Repr {
+        pool::local(|local| {
+            if home == Home::Pool
+                && let Some((chunk, start)) = local.carve(len)
+            {
+                return Repr::heap(chunk.as_ptr().cast(), start.as_ptr(), len, POOL_SOLE);
+            }
+            let own = local.allocate(len, zeroed);
+            // SAFETY: the first handle on it is ours.
+            Repr::heap(own.as_ptr().cast(), unsafe { Own::data(own) }, len, OWN)
+        })
     }
 
-    /// Converted values in a home of the caller's choice; `None` where it cannot hold them.
-    pub(super) fn of_in<T: Element + ToUint8>(home: Home, items: &[T]) -> Option<Repr> {
-        let len = items.len();
-        match home {
-            _ if len == 0 => Some(Repr::EMPTY),
-            Home::InPlace if len <= IN_PLACE_BYTES_MAX => Some(Repr::in_place(pack(items), len)),
-            Home::Pool if len <= POOL_BYTES_MAX => Some(Repr::of_pool(items)),
-            Home::Own => Some(Repr::of_own(items)),
-            _ => None,
-        }
-    }
-
+    /// `len` bytes behind a handle, which `fill` writes.
+    ///
+    /// # Safety
+    /// `fill` writes every byte; `len` is not 0, and a pool takes it if `home` is one.
     #[inline(always)]
-    fn of_pool<T: Element>(items: &[T]) -> Repr {
-        // SAFETY: `convert` writes every byte.
-        unsafe { Repr::build_pool(items.len(), |bytes| T::convert(items, bytes)) }
-    }
-
-    fn of_own<T: Element>(items: &[T]) -> Repr {
-        // SAFETY: `convert` writes every byte.
-        unsafe { Repr::build_own(items.len(), |bytes| T::convert(items, bytes)) }
+    unsafe fn build_behind(home: Home, len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
+        let repr = Repr::take(home, len, false);
+        // SAFETY: `take` gives `len` bytes that no other handle shows.
+        fill(unsafe { slice::from_raw_parts_mut(repr.start.cast(), len) });
+        repr
     }
 
     /// `len` bytes that `fill` writes, in the home that `len` asks for.
@@ -122,44 +122,40 @@ impl Repr {
         match home::choose(len) {
             Home::Static => Repr::EMPTY,
             Home::InPlace => {
-                let mut bytes = [0u8; 24];
-                // SAFETY: bytes may be looked at as bytes that may be uninitialised, as long
-                // as none is made so, and `fill` only writes.
-                fill(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), len) });
-                Repr::in_place(pack(&bytes[..len]), len)
+                let mut bytes = [MaybeUninit::new(0); IN_PLACE_BYTES_MAX];
+                fill(&mut bytes[..len]);
+                // SAFETY: initialised above, and `fill` only writes.
+                let bytes = unsafe { bytes[..len].assume_init_ref() };
+                Repr::in_place(pack(bytes), len)
             }
-            // SAFETY: the caller's promise.
-            Home::Pool => unsafe { Repr::build_pool(len, fill) },
-            // SAFETY: the caller's promise.
-            Home::Own => unsafe { Repr::build_own(len, fill) },
+            // SAFETY: the caller's promise, and `choose` gives a pool what it takes.
+            home => unsafe { Repr::build_behind(home, len, fill) },
         }
     }
 
-    /// # Safety
-    /// `fill` writes every byte; `len` is from 1 to [`POOL_BYTES_MAX`].
+    /// Converted values, in the home that their number asks for.
     #[inline(always)]
-    unsafe fn build_pool(len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
-        match pool::local(|local| local.carve(len)) {
-            Some((chunk, start)) => {
-                // SAFETY: `carve` gives `len` bytes that no other handle shows.
-                fill(unsafe { slice::from_raw_parts_mut(start.as_ptr().cast(), len) });
-                Repr::heap(chunk.as_ptr().cast(), start.as_ptr(), len, POOL_SOLE)
-            }
-            // SAFETY: the caller's promise.
-            None => unsafe { Repr::build_own(len, fill) },
+    pub(super) fn of<T: Element + ToUint8>(items: &[T]) -> Repr {
+        match home::choose(items.len()) {
+            Home::Static => Repr::EMPTY,
+            Home::InPlace => Repr::in_place(pack(items), items.len()),
+            // SAFETY: `convert` writes every byte, and `choose` gives a pool what it takes.
+            home => unsafe { Repr::build_behind(home, items.len(), |bytes| T::convert(items, bytes)) },
         }
     }
 
-    /// # Safety
-    /// `fill` writes every byte.
-    #[inline(never)]
-    unsafe fn build_own(len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
-        let own = pool::local(|local| local.allocate(len, false));
-        // SAFETY: the first handle on it is ours.
-        let start = unsafe { Own::data(own) };
-        // SAFETY: `allocate` gives `len` bytes that nobody else knows.
-        fill(unsafe { slice::from_raw_parts_mut(start.cast(), len) });
-        Repr::heap(own.as_ptr().cast(), start, len, OWN)
+    /// Converted values in a home of the caller's choice; `None` where it cannot hold them.
+    #[inline(always)]
+    pub(super) fn of_in<T: Element + ToUint8>(home: Home, items: &[T]) -> Option<Repr> {
+        let len = items.len();
+        match home {
+            _ if len == 0 => Some(Repr::EMPTY),
+            Home::InPlace if len <= IN_PLACE_BYTES_MAX => Some(Repr::in_place(pack(items), len)),
+            Home::Pool if len > POOL_BYTES_MAX => None,
+            // SAFETY: `convert` writes every byte, and a pool takes so many.
+            Home::Pool | Home::Own => Some(unsafe { Repr::build_behind(home, len, |bytes| T::convert(items, bytes)) }),
+            Home::InPlace | Home::Static => None,
+        }
     }
 
     /// `len` zero bytes.
@@ -167,28 +163,16 @@ impl Repr {
         match home::choose(len) {
             Home::Static => Repr::EMPTY,
             Home::InPlace => Repr::in_place([0; 3], len),
-            Home::Own => Repr::zeroed_own(len),
-            // SAFETY: every byte is written.
-            Home::Pool => unsafe { Repr::build_pool(len, |bytes| bytes.fill(MaybeUninit::new(0))) },
+            Home::Own => Repr::take(Home::Own, len, true),
+            // SAFETY: every byte is written, and `choose` gives a pool what it takes.
+            home => unsafe { Repr::build_behind(home, len, |bytes| bytes.fill(MaybeUninit::new(0))) },
         }
-    }
-
-    fn zeroed_own(len: usize) -> Repr {
-        let own = pool::local(|local| local.allocate(len, true));
-        // SAFETY: the first handle on it is ours.
-        Repr::heap(own.as_ptr().cast(), unsafe { Own::data(own) }, len, OWN)
     }
 
     /// `len` bytes that may be what other buffers of the pool have left behind.
     pub(super) fn uncleared(len: usize) -> Repr {
         match home::choose(len) {
-            // SAFETY: nothing is written, and nothing needs to be: pool memory is always
-            // initialised, and `build_pool` falls back to `build_own` only where there is no
-            // pool, in which case the bytes are zeroed here.
-            Home::Pool => match pool::local(|local| local.carve(len)) {
-                Some((chunk, start)) => Repr::heap(chunk.as_ptr().cast(), start.as_ptr(), len, POOL_SOLE),
-                None => Repr::zeroed_own(len),
-            },
+            home @ (Home::Pool | Home::Own) => Repr::take(home, len, true),
             _ => Repr::zeroed(len),
         }
     }
@@ -329,13 +313,18 @@ impl Drop for Repr {
     fn drop(&mut self) {
         let meta = *self.meta.get_mut();
         let (tag, len) = (meta >> TAG_SHIFT, (meta & LEN_MASK) as usize);
-        if tag == POOL_SOLE || tag == POOL_SHARED {
-            // SAFETY: the handle on the chunk ends here.
-            pool::local(|local| unsafe { local.release(self.owner_as::<Chunk>(), len) });
-        } else if tag == OWN {
-            // SAFETY: the handle on the memory ends here.
-            pool::local(|local| unsafe { local.release_own(self.owner_as::<Own>(), len) });
+        if tag & COUNTED == 0 {
+            return;
         }
+        pool::local(|local| {
+            if tag != OWN {
+                // SAFETY: the handle on the chunk ends here.
+                unsafe { local.release(self.owner_as::<Chunk>(), len) };
+            } else {
+                // SAFETY: the handle on the memory ends here.
+                unsafe { local.release_own(self.owner_as::<Own>(), len) };
+            }
+        });
     }
 }
 
@@ -356,13 +345,13 @@ fn pack<T: Element + ToUint8>(items: &[T]) -> [u64; 3] {
     }
     let word = match (items.first_chunk::<4>(), items.last_chunk::<4>()) {
         (Some(first), Some(last)) => u64::from(T::pack4(first)) | u64::from(T::pack4(last)) << (len * 8 - 32),
-        _ => match items {
-            [] => 0,
-            _ => {
-                let byte = |at: usize| u64::from(items[at].to_uint8()) << (at * 8);
-                byte(0) | byte(len / 2) | byte(len - 1)
-            }
-        },
+        _ if len == 0 => 0,
+        _ => {
+            let middle = len / 2;
+            let [first, middle_byte, last, _] =
+                T::pack4(&[items[0], items[middle], items[len - 1], items[0]]).to_le_bytes().map(u64::from);
+            first | middle_byte << (middle * 8) | last << (len * 8 - 8)
+        }
     };
     [word, 0, 0]
 }
@@ -411,24 +400,40 @@ fn detect() -> Set {
 
 /// Converts integers with what this machine has.
 #[inline(always)]
-pub(super) fn convert_integers<T: Element + ToUint8>(items: &[T], bytes: &mut [MaybeUninit<u8>]) {
-    match Set::of_this_machine() {
-        Set::Base => wide::base(items, bytes),
-        // SAFETY: the machine has it.
-        Set::Avx2 => unsafe { wide::integers_avx2(items, bytes) },
-        // SAFETY: the machine has it.
-        Set::Avx512 => unsafe { wide::integers_avx512(items, bytes) },
-    }
+pub(super) fn convert_integers<T: Integer>(items: &[T], bytes: &mut [MaybeUninit<u8>]) {
+    // SAFETY: the set is this machine's.
+    unsafe { convert_integers_with(Set::of_this_machine(), items, bytes) }
 }
 
 /// Converts doubles with what this machine has.
 #[inline(always)]
 pub(super) fn convert_doubles(items: &[f64], bytes: &mut [MaybeUninit<u8>]) {
-    match Set::of_this_machine() {
+    // SAFETY: the set is this machine's.
+    unsafe { convert_doubles_with(Set::of_this_machine(), items, bytes) }
+}
+
+/// # Safety
+/// The machine has `set`.
+#[inline(always)]
+unsafe fn convert_integers_with<T: Integer>(set: Set, items: &[T], bytes: &mut [MaybeUninit<u8>]) {
+    match set {
         Set::Base => wide::base(items, bytes),
-        // SAFETY: the machine has it.
+        // SAFETY: the caller's promise.
+        Set::Avx2 => unsafe { wide::integers_avx2(items, bytes) },
+        // SAFETY: the caller's promise.
+        Set::Avx512 => unsafe { wide::integers_avx512(items, bytes) },
+    }
+}
+
+/// # Safety
+/// The machine has `set`.
+#[inline(always)]
+unsafe fn convert_doubles_with(set: Set, items: &[f64], bytes: &mut [MaybeUninit<u8>]) {
+    match set {
+        Set::Base => wide::base(items, bytes),
+        // SAFETY: the caller's promise.
         Set::Avx2 => unsafe { wide::doubles_avx2(items, bytes) },
-        // SAFETY: the machine has it.
+        // SAFETY: the caller's promise.
         Set::Avx512 => unsafe { wide::doubles_avx512(items, bytes) },
     }
 }
@@ -447,9 +452,64 @@ pub(super) fn pack_words8(words: [i32; 8]) -> u64 {
     unsafe { wide::words8(words) }
 }
 
+/// The bytes of eight doubles, the first one's lowest.
+#[inline(always)]
+pub(super) fn pack_doubles8(doubles: &[f64; 8]) -> u64 {
+    // SAFETY: every x86-64 has SSE2.
+    unsafe { wide::doubles8(doubles) }
+}
+
 /// The bytes of four doubles, the first one's lowest.
 #[inline(always)]
 pub(super) fn pack_doubles4(doubles: &[f64; 4]) -> u32 {
     // SAFETY: every x86-64 has SSE2.
     unsafe { wide::doubles4(doubles) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Runs `convert` with every set that this machine has.
+    fn with_each_set(len: usize, convert: impl Fn(Set, &mut [MaybeUninit<u8>])) -> Vec<Vec<u8>> {
+        let sets = [Set::Base, Set::Avx2, Set::Avx512];
+        let present = sets.into_iter().filter(|&set| set <= Set::of_this_machine());
+        present
+            .map(|set| {
+                // Not what any conversion writes by chance.
+                let mut bytes = vec![MaybeUninit::new(0x5a); len + 2];
+                convert(set, &mut bytes[1..=len]);
+                // SAFETY: initialised above, and a conversion only writes.
+                let bytes: Vec<u8> = bytes.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+                assert_eq!((bytes[0], bytes[len + 1]), (0x5a, 0x5a), "written out of bounds");
+                bytes[1..=len].to_vec()
+            })
+            .collect()
+    }
+
+    fn check<T: Integer>(items: &[T]) {
+        let expected: Vec<u8> = items.iter().map(|item| item.to_uint8()).collect();
+        // SAFETY: only sets of this machine are asked for.
+        let all = with_each_set(items.len(), |set, bytes| unsafe { convert_integers_with(set, items, bytes) });
+        assert!(all.iter().all(|bytes| *bytes == expected));
+    }
+
+    proptest! {
+        #[test]
+        fn each_set_converts_as_the_scalar_rule(
+            words in prop::collection::vec(any::<i32>(), 0..150),
+            unsigned in prop::collection::vec(any::<u32>(), 0..150),
+            long in prop::collection::vec(any::<i64>(), 0..150),
+            doubles in prop::collection::vec(prop_oneof![20 => -1e6..1e6f64, 1 => -1e20..1e20f64], 0..150),
+        ) {
+            check(&words);
+            check(&unsigned);
+            check(&long);
+            let expected: Vec<u8> = doubles.iter().map(|item| item.to_uint8()).collect();
+            // SAFETY: only sets of this machine are asked for.
+            let all = with_each_set(doubles.len(), |set, bytes| unsafe { convert_doubles_with(set, &doubles, bytes) });
+            prop_assert!(all.iter().all(|bytes| *bytes == expected));
+        }
+    }
 }

@@ -65,6 +65,11 @@ impl Needle<'_> {
     fn step(&self) -> usize {
         if matches!(self, Needle::Text(_, Encoding::Ucs2)) { 2 } else { 1 }
     }
+
+    /// The part of `bytes` where matches can be: whole steps.
+    fn hay<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[..bytes.len() / self.step() * self.step()]
+    }
 }
 
 impl Buffer {
@@ -72,30 +77,26 @@ impl Buffer {
     /// An empty needle is found at `from`, or at the end if that is past it.
     pub fn index_of<'a>(&self, needle: impl Into<Needle<'a>>, from: isize) -> Option<usize> {
         let needle = needle.into();
-        let bytes = needle.bytes();
+        let (bytes, step) = (needle.bytes(), needle.step());
+        let hay = needle.hay(self);
         let from = match from {
             0.. => from.unsigned_abs(),
-            _ => self.len().saturating_sub(from.unsigned_abs()),
+            _ => hay.len().saturating_sub(from.unsigned_abs()),
         };
         if bytes.is_empty() {
-            return Some(from.min(self.len()));
+            return Some(from.min(hay.len()));
         }
-        match needle.step() {
-            1 => {
-                let rest = self.get(from..)?;
-                let found = if let [byte] = *bytes { memchr(byte, rest) } else { memmem::find(rest, &bytes) };
-                found.map(|at| from + at)
+        if from.saturating_add(bytes.len()) > hay.len() {
+            return None;
+        }
+        let mut at = from / step * step;
+        loop {
+            let rest = &hay[at..];
+            at += if let [byte] = *bytes { memchr(byte, rest) } else { memmem::find(rest, &bytes) }?;
+            if at % step == 0 {
+                return Some(at);
             }
-            step => {
-                let mut at = from / step * step;
-                loop {
-                    at += memmem::find(self.get(at..)?, &bytes)?;
-                    if at % step == 0 {
-                        return Some(at);
-                    }
-                    at += 1;
-                }
-            }
+            at += 1;
         }
     }
 
@@ -103,10 +104,11 @@ impl Buffer {
     /// `isize::MAX` searches the whole buffer.
     pub fn last_index_of<'a>(&self, needle: impl Into<Needle<'a>>, from: isize) -> Option<usize> {
         let needle = needle.into();
-        let bytes = needle.bytes();
+        let (bytes, step) = (needle.bytes(), needle.step());
+        let hay = needle.hay(self);
         let from = match from {
-            0.. => from.unsigned_abs().min(self.len()),
-            _ => match self.len().checked_sub(from.unsigned_abs()) {
+            0.. => from.unsigned_abs().min(hay.len()),
+            _ => match hay.len().checked_sub(from.unsigned_abs()) {
                 Some(from) => from,
                 None if bytes.is_empty() => 0,
                 None => return None,
@@ -115,13 +117,11 @@ impl Buffer {
         if bytes.is_empty() {
             return Some(from);
         }
-        let mut end = from.saturating_add(bytes.len()).min(self.len());
-        if let [byte] = *bytes {
-            return memrchr(byte, &self[..end]);
-        }
+        let mut end = (from / step * step).saturating_add(bytes.len()).min(hay.len());
         loop {
-            let at = memmem::rfind(&self[..end], &bytes)?;
-            if at % needle.step() == 0 {
+            let rest = &hay[..end];
+            let at = if let [byte] = *bytes { memrchr(byte, rest) } else { memmem::rfind(rest, &bytes) }?;
+            if at % step == 0 {
                 return Some(at);
             }
             end = at + bytes.len() - 1;

@@ -34,6 +34,12 @@ pub(super) mod sealed {
         /// Converts all of `items`; writes every byte of `bytes`, which is as long.
         fn convert(items: &[Self], bytes: &mut [MaybeUninit<u8>]);
     }
+
+    /// An integer with more than a byte.
+    pub trait Integer: Element + super::ToUint8 {
+        /// The low 32 bits.
+        fn word(self) -> i32;
+    }
 }
 
 /// The scalar rule for a double.
@@ -64,6 +70,18 @@ impl ToUint8 for f64 {
         double(self)
     }
 }
+
+macro_rules! words {
+    ($($type:ty),+) => {$(
+        impl sealed::Integer for $type {
+            #[inline(always)]
+            fn word(self) -> i32 {
+                self as i32
+            }
+        }
+    )+};
+}
+words!(i32, u32, i64);
 
 macro_rules! packs_of_words {
     ($type:ty) => {
@@ -145,6 +163,11 @@ impl sealed::Element for f64 {
     #[inline(always)]
     fn pack4(items: &[f64; 4]) -> u32 {
         repr::pack_doubles4(items)
+    }
+
+    #[inline(always)]
+    fn pack8(items: &[f64; 8]) -> u64 {
+        repr::pack_doubles8(items)
     }
 
     #[inline(always)]
