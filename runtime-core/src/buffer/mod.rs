@@ -58,7 +58,7 @@ pub struct Buffer(Repr);
 impl Buffer {
     /// An empty buffer, which has no memory.
     pub const fn new() -> Buffer {
-        Buffer(Repr::EMPTY)
+        Buffer(Repr::empty())
     }
 
     /// One byte for each number, by JavaScript's ToUint8: truncated toward zero, modulo 256;

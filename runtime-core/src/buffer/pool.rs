@@ -278,7 +278,7 @@ impl Local {
         let Some(own) = NonNull::new(memory.cast::<Own>()) else { alloc::handle_alloc_error(layout) };
         let data = memory.wrapping_add(size_of::<Own>());
         // SAFETY: freshly allocated, aligned for the header, and at least as large.
-        unsafe { own.write(Own { count: AtomicUsize::new(1), data, capacity: len }) };
+        unsafe { own.write(Own { count: AtomicUsize::new(1), data, capacity: len, adopted: false }) };
         self.own.make(len);
         self.own.keep(len);
         own
@@ -289,7 +289,7 @@ impl Local {
         let (data, len, capacity) = bytes.into_raw_parts();
         self.own.make(len);
         self.own.keep(capacity);
-        NonNull::from(Box::leak(Box::new(Own { count: AtomicUsize::new(1), data, capacity })))
+        NonNull::from(Box::leak(Box::new(Own { count: AtomicUsize::new(1), data, capacity, adopted: true })))
     }
 
     /// Counts one more handle, which shows `len` bytes.
@@ -325,6 +325,9 @@ pub(super) struct Own {
     count: AtomicUsize,
     data: *mut u8,
     capacity: usize,
+    /// Whether the bytes are a `Vec`'s. Not to be told from `data`: an allocator may put a
+    /// `Vec`'s memory right behind the header's.
+    adopted: bool,
 }
 
 impl Own {
@@ -362,8 +365,8 @@ impl Own {
     /// No handle on `own` is left.
     unsafe fn free(own: NonNull<Own>) -> usize {
         // SAFETY: alive until the end of this function, and nobody else knows it.
-        let (data, capacity) = unsafe { (own.as_ref().data, own.as_ref().capacity) };
-        if data == own.as_ptr().cast::<u8>().wrapping_add(size_of::<Own>()) {
+        let Own { data, capacity, adopted, .. } = *unsafe { own.as_ref() };
+        if !adopted {
             // SAFETY: allocated by `allocate` with this layout.
             unsafe { alloc::dealloc(own.as_ptr().cast(), Own::layout(capacity)) };
         } else {

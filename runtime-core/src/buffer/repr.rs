@@ -1,5 +1,4 @@
-//! A buffer's handle: three words that hold the bytes themselves, or say where they are;
-//! and the doors into code for one instruction set.
+//! A buffer's handle: three words that hold the bytes themselves, or say where they are.
 //!
 //! | last byte | first word | second word | rest of the third |
 //! |---|---|---|---|
@@ -13,20 +12,18 @@
 //! one that shows its part of the chunk and may write there. Memory of its own needs no such
 //! mark: its count says whether there is one handle.
 
+pub(super) mod sets;
+
 use super::{
     home::{self, Home, IN_PLACE_BYTES_MAX, POOL_BYTES_MAX},
     pool::{self, Chunk, Own},
-    to_uint8::{
-        ToUint8,
-        sealed::{Element, Integer},
-    },
-    wide,
+    to_uint8::{ToUint8, sealed::Element},
 };
 use std::{
     mem::MaybeUninit,
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 const STATIC: u64 = 0;
@@ -60,7 +57,10 @@ unsafe impl Sync for Repr {}
 
 impl Repr {
     /// No bytes, no memory.
-    pub(super) const EMPTY: Repr = Repr::fixed(&[]);
+    #[inline(always)]
+    pub(super) const fn empty() -> Repr {
+        Repr::fixed(&[])
+    }
 
     /// Bytes that are never freed.
     pub(super) const fn fixed(bytes: &'static [u8]) -> Repr {
@@ -120,7 +120,7 @@ impl Repr {
     /// `fill` writes every byte.
     unsafe fn build(len: usize, fill: impl FnOnce(&mut [MaybeUninit<u8>])) -> Repr {
         match home::choose(len) {
-            Home::Static => Repr::EMPTY,
+            Home::Static => Repr::empty(),
             Home::InPlace => {
                 let mut bytes = [MaybeUninit::new(0); IN_PLACE_BYTES_MAX];
                 fill(&mut bytes[..len]);
@@ -137,7 +137,7 @@ impl Repr {
     #[inline(always)]
     pub(super) fn of<T: Element + ToUint8>(items: &[T]) -> Repr {
         match home::choose(items.len()) {
-            Home::Static => Repr::EMPTY,
+            Home::Static => Repr::empty(),
             Home::InPlace => Repr::in_place(pack(items), items.len()),
             // SAFETY: `convert` writes every byte, and `choose` gives a pool what it takes.
             home => unsafe { Repr::build_behind(home, items.len(), |bytes| T::convert(items, bytes)) },
@@ -149,7 +149,7 @@ impl Repr {
     pub(super) fn of_in<T: Element + ToUint8>(home: Home, items: &[T]) -> Option<Repr> {
         let len = items.len();
         match home {
-            _ if len == 0 => Some(Repr::EMPTY),
+            _ if len == 0 => Some(Repr::empty()),
             Home::InPlace if len <= IN_PLACE_BYTES_MAX => Some(Repr::in_place(pack(items), len)),
             Home::Pool if len > POOL_BYTES_MAX => None,
             // SAFETY: `convert` writes every byte, and a pool takes so many.
@@ -161,7 +161,7 @@ impl Repr {
     /// `len` zero bytes.
     pub(super) fn zeroed(len: usize) -> Repr {
         match home::choose(len) {
-            Home::Static => Repr::EMPTY,
+            Home::Static => Repr::empty(),
             Home::InPlace => Repr::in_place([0; 3], len),
             Home::Own => Repr::take(Home::Own, len, true),
             // SAFETY: every byte is written, and `choose` gives a pool what it takes.
@@ -262,7 +262,7 @@ impl Repr {
     pub(super) fn slice(&self, from: usize, to: usize) -> Repr {
         let bytes = &self.as_slice()[from..to];
         if bytes.is_empty() {
-            return Repr::EMPTY;
+            return Repr::empty();
         }
         if bytes.len() <= IN_PLACE_BYTES_MAX {
             return Repr::in_place(pack(bytes), bytes.len());
@@ -337,7 +337,7 @@ fn pack<T: Element + ToUint8>(items: &[T]) -> [u64; 3] {
     debug_assert!(len <= IN_PLACE_BYTES_MAX);
     if let (Some((first, rest)), Some(last)) = (items.split_first_chunk::<8>(), items.last_chunk::<8>()) {
         // Of the last eight, those after a multiple of eight.
-        let tail = if len % 8 == 0 { 0 } else { T::pack8(last) >> (64 - len % 8 * 8) };
+        let tail = if len.is_multiple_of(8) { 0 } else { T::pack8(last) >> (64 - len % 8 * 8) };
         return match rest.first_chunk::<8>() {
             None => [T::pack8(first), tail, 0],
             Some(second) => [T::pack8(first), T::pack8(second), tail],
@@ -354,162 +354,4 @@ fn pack<T: Element + ToUint8>(items: &[T]) -> [u64; 3] {
         }
     };
     [word, 0, 0]
-}
-
-/// The widest instruction set that this machine has, of those with a conversion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-pub(super) enum Set {
-    /// What every x86-64 has.
-    Base = 1,
-    Avx2,
-    Avx512,
-}
-
-impl Set {
-    /// Asked of the processor once; a load and a compare after that.
-    #[inline(always)]
-    pub(super) fn of_this_machine() -> Set {
-        match SET.load(Ordering::Relaxed) {
-            3 => Set::Avx512,
-            2 => Set::Avx2,
-            1 => Set::Base,
-            _ => detect(),
-        }
-    }
-}
-
-/// A [`Set`], or 0 before it is known.
-static SET: AtomicU8 = AtomicU8::new(0);
-
-#[cold]
-#[inline(never)]
-fn detect() -> Set {
-    let avx2 = is_x86_feature_detected!("avx2");
-    let avx512 = is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("avx512vl");
-    let set = match (avx2, avx512) {
-        (true, true) => Set::Avx512,
-        (true, false) => Set::Avx2,
-        _ => Set::Base,
-    };
-    SET.store(set as u8, Ordering::Relaxed);
-    set
-}
-
-/// Converts integers with what this machine has.
-#[inline(always)]
-pub(super) fn convert_integers<T: Integer>(items: &[T], bytes: &mut [MaybeUninit<u8>]) {
-    // SAFETY: the set is this machine's.
-    unsafe { convert_integers_with(Set::of_this_machine(), items, bytes) }
-}
-
-/// Converts doubles with what this machine has.
-#[inline(always)]
-pub(super) fn convert_doubles(items: &[f64], bytes: &mut [MaybeUninit<u8>]) {
-    // SAFETY: the set is this machine's.
-    unsafe { convert_doubles_with(Set::of_this_machine(), items, bytes) }
-}
-
-/// # Safety
-/// The machine has `set`.
-#[inline(always)]
-unsafe fn convert_integers_with<T: Integer>(set: Set, items: &[T], bytes: &mut [MaybeUninit<u8>]) {
-    match set {
-        Set::Base => wide::base(items, bytes),
-        // SAFETY: the caller's promise.
-        Set::Avx2 => unsafe { wide::integers_avx2(items, bytes) },
-        // SAFETY: the caller's promise.
-        Set::Avx512 => unsafe { wide::integers_avx512(items, bytes) },
-    }
-}
-
-/// # Safety
-/// The machine has `set`.
-#[inline(always)]
-unsafe fn convert_doubles_with(set: Set, items: &[f64], bytes: &mut [MaybeUninit<u8>]) {
-    match set {
-        Set::Base => wide::base(items, bytes),
-        // SAFETY: the caller's promise.
-        Set::Avx2 => unsafe { wide::doubles_avx2(items, bytes) },
-        // SAFETY: the caller's promise.
-        Set::Avx512 => unsafe { wide::doubles_avx512(items, bytes) },
-    }
-}
-
-/// The low bytes of four words, the first one's lowest.
-#[inline(always)]
-pub(super) fn pack_words4(words: [i32; 4]) -> u32 {
-    // SAFETY: every x86-64 has SSE2.
-    unsafe { wide::words4(words) }
-}
-
-/// The low bytes of eight words, the first one's lowest.
-#[inline(always)]
-pub(super) fn pack_words8(words: [i32; 8]) -> u64 {
-    // SAFETY: every x86-64 has SSE2.
-    unsafe { wide::words8(words) }
-}
-
-/// The bytes of eight doubles, the first one's lowest.
-#[inline(always)]
-pub(super) fn pack_doubles8(doubles: &[f64; 8]) -> u64 {
-    // SAFETY: every x86-64 has SSE2.
-    unsafe { wide::doubles8(doubles) }
-}
-
-/// The bytes of four doubles, the first one's lowest.
-#[inline(always)]
-pub(super) fn pack_doubles4(doubles: &[f64; 4]) -> u32 {
-    // SAFETY: every x86-64 has SSE2.
-    unsafe { wide::doubles4(doubles) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Runs `convert` with every set that this machine has.
-    fn with_each_set(len: usize, convert: impl Fn(Set, &mut [MaybeUninit<u8>])) -> Vec<Vec<u8>> {
-        let sets = [Set::Base, Set::Avx2, Set::Avx512];
-        let present = sets.into_iter().filter(|&set| set <= Set::of_this_machine());
-        present
-            .map(|set| {
-                // Not what any conversion writes by chance.
-                let mut bytes = vec![MaybeUninit::new(0x5a); len + 2];
-                convert(set, &mut bytes[1..=len]);
-                // SAFETY: initialised above, and a conversion only writes.
-                let bytes: Vec<u8> = bytes.iter().map(|byte| unsafe { byte.assume_init() }).collect();
-                assert_eq!((bytes[0], bytes[len + 1]), (0x5a, 0x5a), "written out of bounds");
-                bytes[1..=len].to_vec()
-            })
-            .collect()
-    }
-
-    fn check<T: Integer>(items: &[T]) {
-        let expected: Vec<u8> = items.iter().map(|item| item.to_uint8()).collect();
-        // SAFETY: only sets of this machine are asked for.
-        let all = with_each_set(items.len(), |set, bytes| unsafe { convert_integers_with(set, items, bytes) });
-        assert!(all.iter().all(|bytes| *bytes == expected));
-    }
-
-    proptest! {
-        #[test]
-        fn each_set_converts_as_the_scalar_rule(
-            words in prop::collection::vec(any::<i32>(), 0..150),
-            unsigned in prop::collection::vec(any::<u32>(), 0..150),
-            long in prop::collection::vec(any::<i64>(), 0..150),
-            doubles in prop::collection::vec(prop_oneof![20 => -1e6..1e6f64, 1 => -1e20..1e20f64], 0..150),
-        ) {
-            check(&words);
-            check(&unsigned);
-            check(&long);
-            let expected: Vec<u8> = doubles.iter().map(|item| item.to_uint8()).collect();
-            // SAFETY: only sets of this machine are asked for.
-            let all = with_each_set(doubles.len(), |set, bytes| unsafe { convert_doubles_with(set, &doubles, bytes) });
-            prop_assert!(all.iter().all(|bytes| *bytes == expected));
-        }
-    }
 }

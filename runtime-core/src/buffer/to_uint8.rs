@@ -5,7 +5,7 @@
 //! buffers are put together from such words, because bytes that are stored one by one and
 //! then read back as a word stall the processor for longer than the whole call takes.
 
-use super::{repr, wide};
+use super::{repr::sets, wide};
 use std::mem::MaybeUninit;
 
 /// A number that becomes one byte of a buffer by JavaScript's ToUint8.
@@ -87,12 +87,12 @@ macro_rules! packs_of_words {
     ($type:ty) => {
         #[inline(always)]
         fn pack4(items: &[$type; 4]) -> u32 {
-            repr::pack_words4(items.map(|item| item as i32))
+            sets::pack_words4(items.map(|item| item as i32))
         }
 
         #[inline(always)]
         fn pack8(items: &[$type; 8]) -> u64 {
-            repr::pack_words8(items.map(|item| item as i32))
+            sets::pack_words8(items.map(|item| item as i32))
         }
     };
 }
@@ -134,7 +134,7 @@ impl sealed::Element for i32 {
 
     #[inline(always)]
     fn convert(items: &[i32], bytes: &mut [MaybeUninit<u8>]) {
-        repr::convert_integers(items, bytes);
+        sets::convert_integers(items, bytes);
     }
 }
 
@@ -143,35 +143,35 @@ impl sealed::Element for u32 {
 
     #[inline(always)]
     fn convert(items: &[u32], bytes: &mut [MaybeUninit<u8>]) {
-        repr::convert_integers(items, bytes);
+        sets::convert_integers(items, bytes);
     }
 }
 
 impl sealed::Element for i64 {
     #[inline(always)]
     fn pack4(items: &[i64; 4]) -> u32 {
-        repr::pack_words4(items.map(|item| item as i32))
+        sets::pack_words4(items.map(|item| item as i32))
     }
 
     #[inline(always)]
     fn convert(items: &[i64], bytes: &mut [MaybeUninit<u8>]) {
-        repr::convert_integers(items, bytes);
+        sets::convert_integers(items, bytes);
     }
 }
 
 impl sealed::Element for f64 {
     #[inline(always)]
     fn pack4(items: &[f64; 4]) -> u32 {
-        repr::pack_doubles4(items)
+        sets::pack_doubles4(items)
     }
 
     #[inline(always)]
     fn pack8(items: &[f64; 8]) -> u64 {
-        repr::pack_doubles8(items)
+        sets::pack_doubles8(items)
     }
 
     #[inline(always)]
     fn convert(items: &[f64], bytes: &mut [MaybeUninit<u8>]) {
-        repr::convert_doubles(items, bytes);
+        sets::convert_doubles(items, bytes);
     }
 }
