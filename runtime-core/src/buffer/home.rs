@@ -20,8 +20,9 @@
 //! | 8192 | - | - | 169.2 | - | - | 194.4 |
 //!
 //! In place wins at every length that the handle can hold, **as long as its words are put
-//! together in registers**: built byte by byte in memory it costs more than the pool, because
-//! the move that follows reads words whose bytes are still on their way. The pool wins up to
+//! together in registers**: built byte by byte in memory it took 8 to 11 in the queue, more
+//! than the pool, because the move that follows reads words whose bytes are still on their
+//! way. The pool wins up to
 //! 2048 bytes by half and up to 4096 by a little; at 8192 (tried with a larger pool) a queue
 //! was faster in memory of its own. Chunks of 16 KiB made a queue of 4096 bytes a half slower
 //! than 32 KiB, and 64 or 128 KiB were no faster for anything, while each keeps more memory
