@@ -1,6 +1,7 @@
 //! A small HTTP runtime whose tracing is switched by one byte of a shared page.
 //!
 //! * [`http`]: an HTTP/1.1 server on an event loop of its own ([`event_loop`]).
+//! * [`buffer`]: bytes that are cheap to make and to share, with Node's conversions.
 //! * [`callback`]: entering user code: async contexts, hooks, ticks and microtasks.
 //! * [`trace`]: categories, events, and what each thread is doing.
 //! * [`check`]: whether a category is on, one compare and one branch.

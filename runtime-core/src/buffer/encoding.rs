@@ -155,10 +155,12 @@ impl Encoding {
     pub fn decode(self, bytes: &[u8]) -> String {
         match self {
             Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+            Encoding::Latin1 if bytes.is_ascii() => ascii(bytes.to_vec()),
             Encoding::Latin1 => bytes.iter().map(|&byte| char::from(byte)).collect(),
-            Encoding::Ascii => bytes.iter().map(|&byte| char::from(byte & 0x7f)).collect(),
+            Encoding::Ascii => ascii(bytes.iter().map(|byte| byte & 0x7f).collect()),
             Encoding::Hex => {
-                ascii(bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| DIGITS[digit as usize]))
+                let digits = |byte: &u8| [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                ascii(bytes.iter().map(digits).collect::<Vec<_>>().into_flattened())
             }
             Encoding::Base64 => base64(bytes, STANDARD, true),
             Encoding::Base64Url => base64(bytes, URL, false),
@@ -229,10 +231,10 @@ fn base64(bytes: &[u8], alphabet: &[u8; 64], padded: bool) -> String {
             text.extend(std::iter::repeat_n(b'=', 3 - rest.len()));
         }
     }
-    ascii(text.into_iter())
+    ascii(text)
 }
 
 /// Text from bytes that are ASCII.
-fn ascii(bytes: impl Iterator<Item = u8>) -> String {
-    bytes.map(char::from).collect()
+fn ascii(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("ASCII is UTF-8")
 }
