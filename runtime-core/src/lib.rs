@@ -28,3 +28,8 @@ pub mod trace;
 
 pub use lease::{AGENT_ENV, JoinError, Lease, Options, State, join};
 pub use sys::process::StopSignals;
+
+/// The examples of the guide, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/tracing.md")]
+struct TracingGuide;

@@ -3,7 +3,9 @@
 //! The steady state of a request needs none of them beyond reading and writing its socket.
 //! Joining an agent needs `socket connect setsockopt sendto write poll recvmsg recvfrom fstat
 //! fcntl mmap mremap munmap madvise clone futex close`, leaving and `fork` a subset. Under a
-//! seccomp filter either allow these, or join before the filter, or do not join at all.
+//! seccomp filter either allow these, or join before the filter, or do not join at all. A
+//! recording of the process's own (`trace::Session`) needs `openat pwrite64 ftruncate lstat
+//! unlink close mmap madvise clone futex`, from a thread of its own.
 
 pub mod memory;
 pub mod process;

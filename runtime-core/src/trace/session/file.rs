@@ -25,13 +25,19 @@ pub struct Limits {
     pub files_max: usize,
 }
 
+/// What stands around the events.
+#[derive(Debug)]
+struct Frame {
+    /// What the recording takes, for the file's reader.
+    filter: String,
+    pid: u32,
+}
+
 /// The present file of a recording.
 #[derive(Debug)]
 pub struct TraceFile {
     limits: Limits,
-    /// What the recording takes, for the file's reader.
-    filter: String,
-    pid: u32,
+    frame: Frame,
     rotation: u64,
     file: File,
     path: PathBuf,
@@ -52,27 +58,26 @@ pub struct TraceFile {
 impl TraceFile {
     /// Makes the first file, over one that is there.
     pub fn create(limits: Limits, filter: String, pid: u32) -> Result<Self, (PathBuf, io::Error)> {
+        let frame = Frame { filter, pid };
         let path = path_of(&limits.pattern, 1, pid);
-        let file = open(&path).map_err(|error| (path.clone(), error))?;
-        let mut this = Self {
+        let file = frame.begin(&path, 0).map_err(|error| (path.clone(), error))?;
+        let (start, closing_bytes) = (frame.opening().len() as u64, frame.closing(0).len() as u64);
+        Ok(Self {
             limits,
-            filter,
-            pid,
+            frame,
             rotation: 1,
             file,
             path,
             finished: VecDeque::new(),
-            start: 0,
-            end: 0,
-            closing_bytes: 0,
+            start,
+            end: start,
+            closing_bytes,
             buffer: Vec::new(),
             buffered: 0,
             events: 0,
             lost: 0,
             lost_written: 0,
-        };
-        this.begin().map_err(|error| (this.path.clone(), error))?;
-        Ok(this)
+        })
     }
 
     /// The present file.
@@ -116,7 +121,7 @@ impl TraceFile {
             return Ok(());
         }
         let body = self.buffer.len();
-        self.buffer.extend(self.closing());
+        self.buffer.extend(self.frame.closing(self.lost));
         let written = self.file.write_all_at(&self.buffer, self.end);
         match written {
             Ok(()) => {
@@ -126,7 +131,7 @@ impl TraceFile {
             }
             Err(_) => {
                 self.lost += self.buffered;
-                let closing = self.closing();
+                let closing = self.frame.closing(self.lost);
                 // Over bytes that were there before: no room is needed. If the disk is gone for
                 // good there is nothing left to do.
                 let _ = self.file.write_all_at(&closing, self.end);
@@ -139,28 +144,32 @@ impl TraceFile {
     }
 
     fn rotate(&mut self) -> io::Result<()> {
+        let path = path_of(&self.limits.pattern, self.rotation + 1, self.frame.pid);
+        let begun = self.frame.begin(&path, self.lost);
+        self.file =
+            begun.map_err(|error| io::Error::other(format!("cannot go on in `{}`: {error}", path.display())))?;
         self.rotation += 1;
-        let path = path_of(&self.limits.pattern, self.rotation, self.pid);
-        self.file = open(&path)?;
+        self.end = self.start;
+        self.lost_written = self.lost;
         self.finished.push_back(std::mem::replace(&mut self.path, path));
-        self.begin()?;
         if self.finished.len() >= self.limits.files_max.max(1)
             && let Some(oldest) = self.finished.pop_front()
         {
-            // Gone already, or no longer ours to remove: it does not grow either way.
-            let _ = std::fs::remove_file(oldest);
+            remove(&oldest);
         }
         Ok(())
     }
+}
 
-    fn begin(&mut self) -> io::Result<()> {
-        let (opening, closing) = (self.opening(), self.closing());
-        self.file.write_all_at(&[&opening[..], &closing].concat(), 0)?;
-        self.closing_bytes = closing.len() as u64;
-        self.start = opening.len() as u64;
-        self.end = self.start;
-        self.lost_written = self.lost;
-        Ok(())
+impl Frame {
+    /// Makes a file without events.
+    fn begin(&self, path: &Path, lost: u64) -> io::Result<File> {
+        let file = open(path)?;
+        let written = file.write_all_at(&[self.opening(), self.closing(lost)].concat(), 0);
+        if written.is_err() {
+            remove(path);
+        }
+        written.map(|()| file)
     }
 
     /// Begins with the process's name, as viewers show it, so that every event can follow a comma.
@@ -176,12 +185,20 @@ impl TraceFile {
         out
     }
 
-    fn closing(&self) -> Vec<u8> {
+    fn closing(&self, lost: u64) -> Vec<u8> {
         let mut out = b"\n],\"metadata\":{\"clock\":\"CLOCK_MONOTONIC\",\"categories\":".to_vec();
         json::string(&mut out, self.filter.as_bytes());
         // Writing to a `Vec` cannot fail. The width is that of the largest number.
-        let _ = writeln!(out, ",\"events_lost\":{:20}}}}}", self.lost);
+        let _ = writeln!(out, ",\"events_lost\":{lost:20}}}}}");
         out
+    }
+}
+
+/// Removes a file, and nothing that only stands for one, such as a device. One that is gone
+/// already, or that may not be removed, does not grow either.
+fn remove(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        let _ = std::fs::remove_file(path);
     }
 }
 
@@ -252,6 +269,24 @@ mod tests {
         assert_eq!(seen, (1000 - seen.len() as u64..1000).collect::<Vec<_>>());
         assert_eq!(file.events(), 1000);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_successor_that_cannot_be_made_leaves_the_last_file_valid() {
+        let folder = folder("successor");
+        let mut file = create(&folder, 1000, 3);
+        std::fs::create_dir(folder.join("t.2.log")).unwrap();
+        let error = (0..1000).find_map(|n| file.add(format!(r#"{{"n":{n}}}"#).as_bytes()).err()).unwrap();
+        assert!(error.to_string().starts_with("cannot go on in `") && error.to_string().contains("t.2.log"), "{error}");
+        assert_eq!(read(file.path())["traceEvents"].as_array().unwrap().len() as u64, file.events() + 1);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_device_is_not_removed() {
+        let limits = Limits { pattern: "/dev/full".into(), file_bytes_max: 4096, files_max: 1 };
+        assert!(TraceFile::create(limits, "*".into(), 42).is_err());
+        assert!(Path::new("/dev/full").exists());
     }
 
     #[test]
