@@ -16,6 +16,7 @@ pub mod load;
 pub mod memory;
 pub mod process;
 pub mod rounds;
+pub mod sampler;
 pub mod sandbox;
 pub mod server;
 pub mod skip;

@@ -240,3 +240,57 @@ pub fn memfd(bytes: u64) -> io::Result<OwnedFd> {
     file.set_len(bytes)?;
     Ok(file.into())
 }
+
+const BPF_PROG_LOAD: i64 = 5;
+const BPF_PROG_TYPE_PERF_EVENT: u64 = 7;
+/// `r0 = 0`, `exit`.
+static EMPTY_PROGRAM: [u64; 2] = [0xb7, 0x95];
+
+/// Loads a program for perf events that does nothing.
+pub fn bpf_load_empty() -> io::Result<OwnedFd> {
+    let mut attr = BpfAttr::default();
+    attr.words[0] = BPF_PROG_TYPE_PERF_EVENT | (EMPTY_PROGRAM.len() as u64) << 32;
+    attr.words[1] = EMPTY_PROGRAM.as_ptr() as u64;
+    attr.words[2] = c"GPL".as_ptr() as u64;
+    let fd = bpf(BPF_PROG_LOAD, &mut attr)?;
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+const PERF_TYPE_SOFTWARE: u64 = 1;
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+const PERF_SAMPLE_RAW: u64 = 1 << 10;
+const PERF_ATTR_FREQ: u64 = 1 << 10;
+const PERF_FLAG_FD_CLOEXEC: u64 = 8;
+const PERF_EVENT_IOC_SET_BPF: u64 = 0x4004_2408;
+const PERF_EVENT_IOC_ENABLE: u64 = 0x2400;
+
+/// Opens the software clock of a CPU at a frequency and runs a program on it.
+pub fn perf_open_clock(cpu: usize, freq_hz: u64, program: &OwnedFd) -> io::Result<OwnedFd> {
+    // The kernel's `perf_event_attr`: type and size, config, frequency, sample type, read
+    // format, flags; zeros beyond.
+    let mut attr = [0_u64; 16];
+    attr[..4].copy_from_slice(&[
+        PERF_TYPE_SOFTWARE | (size_of_val(&attr) as u64) << 32,
+        PERF_COUNT_SW_CPU_CLOCK,
+        freq_hz,
+        PERF_SAMPLE_RAW,
+    ]);
+    attr[5] = PERF_ATTR_FREQ;
+    // SAFETY: the attribute says its own size and lives through the call.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, PERF_FLAG_FD_CLOEXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave us this descriptor.
+    let event = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+    for (request, argument) in [(PERF_EVENT_IOC_SET_BPF, program.as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)] {
+        // SAFETY: both requests take a number, and no memory of ours.
+        if unsafe { libc::ioctl(event.as_raw_fd(), request as libc::Ioctl, argument) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(event)
+}
