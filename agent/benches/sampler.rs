@@ -39,14 +39,23 @@ fn main() -> anyhow::Result<()> {
     let cost = |figures: &Figures| Figures {
         variant: figures.variant.clone(),
         // The samples come by the clock, so a round's cost is spread over its own length.
-        rounds: figures.rounds.iter().zip(&none.rounds).map(|(on, off)| (on - off) / (on * f64::from(FREQ_HZ)) * 1e6).collect(),
+        rounds: figures
+            .rounds
+            .iter()
+            .zip(&none.rounds)
+            .map(|(on, off)| (on - off) / (on * f64::from(FREQ_HZ)) * 1e6)
+            .collect(),
     };
     let empty_cost = cost(empty);
     println!("{}", Row::new("sample, 9999 Hz", &empty_cost, "us").json());
     for figures in [kernel, both] {
         let cost = cost(figures);
-        println!("{}", Row::new("sample, 9999 Hz", &cost, "us").against("empty program", cost.ratio_to(&empty_cost)).json());
-        let share = Figures { variant: cost.variant, rounds: cost.rounds.iter().map(|us| us * 99.0 / 1e6 * 100.0).collect() };
+        println!(
+            "{}",
+            Row::new("sample, 9999 Hz", &cost, "us").against("empty program", cost.ratio_to(&empty_cost)).json()
+        );
+        let share =
+            Figures { variant: cost.variant, rounds: cost.rounds.iter().map(|us| us * 99.0 / 1e6 * 100.0).collect() };
         println!("{}", Row::new("sampling at 99 Hz", &share, "% of a core").limit(Limit::AtMost(0.3)).json());
     }
     Ok(())

@@ -270,17 +270,12 @@ pub fn perf_open_clock(cpu: usize, freq_hz: u64, program: &OwnedFd) -> io::Resul
     // The kernel's `perf_event_attr`: type and size, config, frequency, sample type, read
     // format, flags; zeros beyond.
     let mut attr = [0_u64; 16];
-    attr[..4].copy_from_slice(&[
-        PERF_TYPE_SOFTWARE | (size_of_val(&attr) as u64) << 32,
-        PERF_COUNT_SW_CPU_CLOCK,
-        freq_hz,
-        PERF_SAMPLE_RAW,
-    ]);
+    let bytes = size_of_val(&attr) as u64;
+    attr[..4].copy_from_slice(&[PERF_TYPE_SOFTWARE | bytes << 32, PERF_COUNT_SW_CPU_CLOCK, freq_hz, PERF_SAMPLE_RAW]);
     attr[5] = PERF_ATTR_FREQ;
     // SAFETY: the attribute says its own size and lives through the call.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, PERF_FLAG_FD_CLOEXEC)
-    };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu as i32, -1, PERF_FLAG_FD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
