@@ -31,7 +31,7 @@ pub struct Args {
     /// How long to sample, such as 500ms, 10s, 2m
     #[arg(long, value_parser = duration::parse)]
     duration: Duration,
-    /// Samples a second and CPU
+    /// Samples a second and CPU; at most 10000
     #[arg(long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..))]
     freq: u32,
     /// File to write; `-` is standard output

@@ -34,6 +34,10 @@ static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
 static CONFIGS: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 const _: () = assert!(CONFIG_FILTER | CONFIG_KERNEL | CONFIG_USER == 7);
 
+/// The most samples a second and CPU. A sample costs the CPU about ten microseconds: ten
+/// times this frequency leaves a machine no time for anything else, the session's end included.
+const FREQ_HZ_MAX: u32 = 10_000;
+
 /// The smallest and the largest ring in bytes.
 const RING_BYTES: (u64, u64) = (256 * 1024, 16 * 1024 * 1024);
 
@@ -47,6 +51,7 @@ pub(super) fn prepare() {
 pub(super) struct Sampler {
     bpf: Ebpf,
     ring: RingBuf<MapData>,
+    ring_bytes: u32,
     event: Event,
     freq_hz: u32,
     /// CPUs with an event of ours.
@@ -77,11 +82,20 @@ impl Sampler {
         let mut notes = Vec::new();
         let freq_hz = clamp_frequency(spec.freq_hz, &mut notes);
         let cpus = online_cpus()?;
-        let mut bpf = load(spec, ring_bytes(freq_hz, cpus.len()))?;
+        let ring_bytes = ring_bytes(freq_hz, cpus.len());
+        let mut bpf = load(spec, ring_bytes)?;
         let ring = bpf.take_map(RING).ok_or_else(|| missing(RING))?;
         let ring = RingBuf::try_from(ring).map_err(|error| refusal::of_load(&error))?;
-        let mut sampler =
-            Self { bpf, ring, event: Event::Cycles, freq_hz, cpus: BTreeSet::new(), links: Vec::new(), notes };
+        let mut sampler = Self {
+            bpf,
+            ring,
+            ring_bytes,
+            event: Event::Cycles,
+            freq_hz,
+            cpus: BTreeSet::new(),
+            links: Vec::new(),
+            notes,
+        };
         sampler.attach_all(&cpus)?;
         Ok(sampler)
     }
@@ -139,9 +153,14 @@ impl Sampler {
         }
     }
 
-    /// Takes every record that is in the ring.
+    /// Takes every record that is in the ring, and no more than it can hold: samples that
+    /// come faster than they are taken must not keep the reader here for ever.
     pub(super) fn drain(&mut self, mut take: impl FnMut(&[u8])) {
-        while let Some(record) = self.ring.next() {
+        let mut room = self.ring_bytes as usize;
+        while room > 0
+            && let Some(record) = self.ring.next()
+        {
+            room = room.saturating_sub(record.len());
             take(&record);
         }
     }
@@ -218,15 +237,18 @@ fn load(spec: &Spec, ring_bytes: u32) -> Result<Ebpf, Failure> {
     Ok(bpf)
 }
 
-/// The frequency in use for the one asked for: the kernel refuses more than its limit.
+/// The frequency in use for the one asked for: the kernel refuses more than its limit, and
+/// we more than ours.
 fn clamp_frequency(asked_hz: u32, notes: &mut Vec<String>) -> u32 {
-    let limit_hz = sys::kernel::setting("kernel/perf_event_max_sample_rate").unwrap_or(u32::MAX);
+    let kernel_hz = sys::kernel::setting("kernel/perf_event_max_sample_rate").unwrap_or(u32::MAX);
+    let (limit_hz, whose) = match kernel_hz < FREQ_HZ_MAX {
+        true => (kernel_hz.max(1), "kernel.perf_event_max_sample_rate"),
+        false => (FREQ_HZ_MAX, "tracebyte"),
+    };
     if asked_hz > limit_hz {
-        notes.push(format!(
-            "{asked_hz} Hz were asked for; kernel.perf_event_max_sample_rate allows {limit_hz}, which was used"
-        ));
+        notes.push(format!("{asked_hz} Hz were asked for; {whose} allows {limit_hz}, which was used"));
     }
-    asked_hz.clamp(1, limit_hz.max(1))
+    asked_hz.clamp(1, limit_hz)
 }
 
 /// A ring that holds what comes in 20 reading intervals if every stack is as deep as can
@@ -261,7 +283,7 @@ mod tests {
         let mut notes = Vec::new();
         assert_eq!(clamp_frequency(0, &mut notes), 1);
         assert_eq!(notes.len(), 0);
-        assert!(clamp_frequency(u32::MAX - 1, &mut notes) < u32::MAX - 1);
-        assert!(notes[0].contains("perf_event_max_sample_rate"), "{notes:?}");
+        assert!(clamp_frequency(u32::MAX, &mut notes) <= FREQ_HZ_MAX);
+        assert!(notes[0].contains("were asked for"), "{notes:?}");
     }
 }
