@@ -4,6 +4,7 @@
 //! * [`buffer`]: bytes that are cheap to make and to share, with Node's conversions.
 //! * [`callback`]: entering user code: async contexts, hooks, ticks and microtasks.
 //! * [`trace`]: categories, events, and what each thread is doing.
+//! * [`worker`]: message ports between threads and within one.
 //! * [`check`]: whether a category is on, one compare and one branch.
 //! * [`snapshot`]: categories and registered state as bytes and back.
 //! * [`join`]: joins a tracebyte agent, if there is one. Without it everything works just as
@@ -25,6 +26,7 @@ pub mod page;
 pub mod snapshot;
 mod sys;
 pub mod trace;
+pub mod worker;
 
 pub use lease::{AGENT_ENV, JoinError, Lease, Options, State, join};
 pub use sys::process::StopSignals;

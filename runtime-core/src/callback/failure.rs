@@ -138,6 +138,13 @@ pub fn report_error(resource: &AsyncResource, error: Box<dyn Error>) -> Containe
     report(resource.core(), Origin::Callback, Cause::Error(error))
 }
 
+/// Runs `f`, reporting a panic on behalf of `resource`, whose callback it is part of.
+pub(crate) fn contain(resource: &AsyncResource, f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        report_panic(resource.core(), Origin::Callback, payload);
+    }
+}
+
 #[cold]
 pub(super) fn report_panic(core: &Core, origin: Origin, payload: Box<dyn Any + Send>) -> Contained {
     report(core, origin, Cause::Panic(payload))

@@ -20,6 +20,7 @@ mod resource;
 mod stack;
 
 pub use context::AsyncLocal;
+pub(crate) use failure::contain;
 pub use failure::{
     Cause, Contained, CorruptStack, Failure, Origin, Verdict, clear_stop, on_failure, report_error, stop_requested,
 };
