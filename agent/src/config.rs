@@ -148,19 +148,11 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
 }
 
-/// The line of a key that was parsed already, so that its section is there.
+/// The line of a value that was parsed already, however its key is written.
 fn line_of_key(text: &str, section: &str, key: &str) -> Option<usize> {
-    let header = format!("[{section}]");
-    let mut inside = false;
-    for (index, line) in text.lines().enumerate() {
-        let line: String = line.split('#').next().unwrap_or_default().split_whitespace().collect();
-        if line.starts_with('[') {
-            inside = line == header;
-        } else if inside && line.split('=').next() == Some(key) {
-            return Some(index + 1);
-        }
-    }
-    None
+    let document = toml::de::DeTable::parse(text).ok()?;
+    let value = document.get_ref().get(section)?.get_ref().as_table()?.get(key)?;
+    Some(line_of(text, value.span().start))
 }
 
 #[cfg(test)]
@@ -199,6 +191,8 @@ mod tests {
             ("# c\n[limits]\nservices_max=0 # none\n", ["line 3", "limits.services_max", "from 1 to 10000"]),
             ("[limits]\nring_bytes_per_lane = 100000\n", ["line 2", "ring_bytes_per_lane", "power of two"]),
             ("[agent]\nrun_dir = \"here\"\n", ["line 2", "agent.run_dir", "absolute"]),
+            ("\nlimits.services_max = 0\n", ["line 2", "limits.services_max", "from 1"]),
+            ("\n\nlimits = { \"services_max\" = 0 }\n", ["line 3", "limits.services_max", "from 1"]),
             ("[agent\n", ["/etc/t.toml", "line 1", ""]),
             ("[nothing]\n", ["/etc/t.toml", "line 1", "nothing"]),
         ] {

@@ -15,6 +15,7 @@ pub mod error;
 pub mod http;
 pub mod profile;
 pub mod register;
+pub mod room;
 pub mod sink;
 pub mod sys;
 pub mod target;

@@ -319,6 +319,45 @@ fn garbage_on_the_registration_socket_is_counted_and_harms_nobody() {
 }
 
 #[test]
+fn crowds_that_say_nothing_keep_nobody_out() {
+    let daemon = Daemon::start();
+    let crowd = |socket: &str| -> Vec<_> {
+        (0..300).map(|_| UnixStream::connect(daemon.run_dir.join(socket)).unwrap()).collect()
+    };
+    let start = Instant::now();
+    let _silent = (crowd(CONTROL_SOCKET), crowd(REGISTER_SOCKET));
+    let _idle: Vec<_> = (0..300).map(|_| TcpStream::connect(daemon.listen).unwrap()).collect();
+    daemon.join("api");
+    daemon.http("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn who_asks_for_metrics_and_does_not_read_them_keeps_nobody_out() {
+    let daemon = Daemon::start();
+    let requests = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(1000);
+    let _deaf: Vec<_> = (0..130)
+        .map(|_| {
+            let mut stream = TcpStream::connect(daemon.listen).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            // As much as goes.
+            let _ = stream.write_all(requests.as_bytes());
+            stream
+        })
+        .collect();
+    assert!(daemon.metric("tracebyte_targets{kind=\"runtime-core\"}").is_some());
+}
+
+#[test]
+fn off_is_off_whoever_switched_it_on_in_our_name() {
+    let daemon = Daemon::start();
+    let fake = daemon.join("api");
+    fake.page().enable_byte(NODE_HTTP, Owner::Operator).store(1, Ordering::Relaxed);
+    daemon.off();
+    assert!(!fake.is_on());
+}
+
+#[test]
 fn ten_thousand_registrations_leave_no_trace() {
     let daemon = Daemon::start();
     let held = || std::fs::read_dir("/proc/self/fd").unwrap().count();

@@ -1,8 +1,11 @@
 //! Limits how many registrations are unfinished at once, so that nobody who keeps
-//! connections open keeps others out.
+//! connections open keeps others out, not even other processes of the same user.
 
+use crate::room::{Place, Room};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// Unfinished registrations of one user.
 const PER_USER_MAX: usize = 64;
@@ -10,40 +13,43 @@ const PER_USER_MAX: usize = 64;
 const ALL_MAX: usize = 512;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub struct Gate(Arc<Mutex<HashMap<u32, usize>>>);
+#[derive(Debug)]
+pub struct Gate {
+    all: Room,
+    users: HashMap<u32, Room>,
+}
 
-/// An unfinished registration; it ends with this value.
+/// An unfinished registration; it ends with this value. As a future it is ready once there
+/// are too many newer ones.
 #[derive(Debug)]
 pub struct Ticket {
-    inside: Arc<Mutex<HashMap<u32, usize>>>,
-    uid: u32,
+    all: Place,
+    user: Place,
 }
 
 impl Gate {
-    /// Lets a registration in, where there is room.
-    pub fn enter(&self, uid: u32) -> Option<Ticket> {
-        let mut inside = self.0.lock().expect("no panic while the gate is locked");
-        if inside.values().sum::<usize>() >= ALL_MAX {
-            return None;
+    /// With nobody in it.
+    pub fn new() -> Self {
+        Self { all: Room::new(ALL_MAX), users: HashMap::new() }
+    }
+
+    /// Lets a registration in, if need be in place of the oldest.
+    pub fn enter(&mut self, uid: u32) -> Ticket {
+        if self.users.len() >= ALL_MAX {
+            self.users.retain(|_, room| !room.is_empty());
         }
-        let of_user = inside.entry(uid).or_default();
-        if *of_user >= PER_USER_MAX {
-            return None;
-        }
-        *of_user += 1;
-        Some(Ticket { inside: Arc::clone(&self.0), uid })
+        let user = self.users.entry(uid).or_insert_with(|| Room::new(PER_USER_MAX));
+        Ticket { all: self.all.enter(), user: user.enter() }
     }
 }
 
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let mut inside = self.inside.lock().expect("no panic while the gate is locked");
-        if let Some(of_user) = inside.get_mut(&self.uid) {
-            *of_user -= 1;
-            if *of_user == 0 {
-                inside.remove(&self.uid);
-            }
+impl Future for Ticket {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match Pin::new(&mut self.user).poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => Pin::new(&mut self.all).poll(cx),
         }
     }
 }
@@ -51,16 +57,28 @@ impl Drop for Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::task::Waker;
+
+    fn must_go(ticket: &mut Ticket) -> bool {
+        Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
 
     #[test]
     fn one_user_does_not_keep_others_out() {
-        let gate = Gate::default();
-        let mut tickets: Vec<_> = (0..PER_USER_MAX).map(|_| gate.enter(1).unwrap()).collect();
-        assert!(gate.enter(1).is_none());
-        assert!(gate.enter(2).is_some());
-        tickets.pop();
-        assert!(gate.enter(1).is_some());
-        drop(tickets);
-        assert!(gate.0.lock().unwrap().is_empty());
+        let mut gate = Gate::new();
+        let mut tickets: Vec<_> = (0..PER_USER_MAX).map(|_| gate.enter(1)).collect();
+        let (mut other, mut late) = (gate.enter(2), gate.enter(1));
+        assert!(!must_go(&mut other) && !must_go(&mut late));
+        assert!(must_go(&mut tickets[0]) && !must_go(&mut tickets[1]), "the oldest of the same user goes");
+    }
+
+    #[test]
+    fn many_users_are_bounded_altogether() {
+        let mut gate = Gate::new();
+        let mut tickets: Vec<_> = (0..=ALL_MAX as u32).map(|uid| gate.enter(uid)).collect();
+        assert!(must_go(&mut tickets[0]) && !must_go(&mut tickets[1]));
+        tickets.clear();
+        gate.enter(7);
+        assert_eq!(gate.users.len(), 1);
     }
 }

@@ -12,7 +12,7 @@ use crate::sink::metrics::Metrics;
 use crate::sys::{fd, peer, proc};
 use crate::target::registry::{Applicant, Offer, Refusal, Registry};
 use crate::target::{Target, service_name};
-use gate::Gate;
+use gate::{Gate, Ticket};
 use log::RefusalLog;
 use runtime_core_abi::handshake::{HELLO_BYTES, Hello, JOINED, Reason, Welcome};
 use runtime_core_abi::page;
@@ -41,7 +41,6 @@ pub struct Server {
     allowed: Option<HashSet<u32>>,
     /// Lease sockets get descriptors from this number on.
     fd_floor: i32,
-    gate: Gate,
     log: RefusalLog,
 }
 
@@ -52,6 +51,8 @@ enum Unfinished {
     Refused(Refusal),
     /// What came was no hello, or no `JOINED`, or did not come in time.
     Garbled(&'static str),
+    /// Too many newer ones came before it was done.
+    Crowded,
     /// The connection failed.
     Io(io::Error),
 }
@@ -70,11 +71,12 @@ impl Server {
         allowed: Option<HashSet<u32>>,
         fd_floor: i32,
     ) -> Arc<Self> {
-        Arc::new(Self { registry, metrics, allowed, fd_floor, gate: Gate::default(), log: RefusalLog::default() })
+        Arc::new(Self { registry, metrics, allowed, fd_floor, log: RefusalLog::default() })
     }
 
     /// Accepts for ever.
     pub async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let mut gate = Gate::new();
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -85,15 +87,9 @@ impl Server {
                 }
             };
             let Ok(peer) = peer::peer(stream.as_fd()) else { continue };
-            let Some(ticket) = self.gate.enter(peer.uid) else {
-                self.count("busy", &format_args!("too many unfinished registrations of user {}", peer.uid));
-                continue;
-            };
-            let server = Arc::clone(&self);
+            let (server, ticket) = (Arc::clone(&self), gate.enter(peer.uid));
             tokio::spawn(async move {
-                let joined = server.join(stream, peer).await;
-                drop(ticket);
-                match joined {
+                match server.join(stream, peer, ticket).await {
                     Ok((stream, offer)) => server.hold(stream, &offer).await,
                     Err(unfinished) => server.count_unfinished(&unfinished, peer),
                 }
@@ -102,14 +98,18 @@ impl Server {
     }
 
     /// Leads a connection to its lease.
-    async fn join(&self, stream: UnixStream, peer: peer::Peer) -> Result<(UnixStream, Offer), Unfinished> {
+    async fn join(
+        &self,
+        stream: UnixStream,
+        peer: peer::Peer,
+        mut ticket: Ticket,
+    ) -> Result<(UnixStream, Offer), Unfinished> {
         let stream = fd::move_above(stream.into_std()?, self.fd_floor);
         let mut stream = UnixStream::from_std(stream)?;
         let mut hello = [0; HELLO_BYTES];
-        match tokio::time::timeout(HELLO_LIMIT, stream.read_exact(&mut hello)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Err(Unfinished::Garbled("the hello was cut short")),
-            Err(_) => return Err(Unfinished::Garbled("the hello did not come in time")),
+        match read(&mut stream, &mut hello, HELLO_LIMIT, &mut ticket).await? {
+            Ok(_) => {}
+            Err(_) => return Err(Unfinished::Garbled("the hello was cut short")),
         }
         let Ok(hello) = Hello::decode(&hello) else { return Err(Unfinished::Garbled("not a hello")) };
         let offer = match self.admit(&stream, peer, &hello) {
@@ -121,7 +121,7 @@ impl Server {
                 return Err(Unfinished::Refused(refusal));
             }
         };
-        match self.hand_over(&mut stream, &offer.target).await {
+        match self.hand_over(&mut stream, &offer.target, &mut ticket).await {
             Ok(()) => {
                 self.registry.joined(&offer);
                 let (pid, uid, service) = (peer.pid, peer.uid, &offer.target.service);
@@ -167,14 +167,13 @@ impl Server {
     }
 
     /// Sends page and rings, and waits until the process has mapped them.
-    async fn hand_over(&self, stream: &mut UnixStream, target: &Target) -> Result<(), Unfinished> {
+    async fn hand_over(&self, stream: &mut UnixStream, target: &Target, ticket: &mut Ticket) -> Result<(), Unfinished> {
         target.send(stream.as_fd())?;
         let mut answer = [0];
-        match tokio::time::timeout(JOIN_LIMIT, stream.read_exact(&mut answer)).await {
-            Ok(Ok(_)) if answer == [JOINED] => Ok(()),
-            Ok(Ok(_)) => Err(Unfinished::Garbled("not `joined`")),
-            Ok(Err(_)) => Err(Unfinished::Garbled("the process did not take its page")),
-            Err(_) => Err(Unfinished::Garbled("the process did not map its page in time")),
+        match read(stream, &mut answer, JOIN_LIMIT, ticket).await? {
+            Ok(_) if answer == [JOINED] => Ok(()),
+            Ok(_) => Err(Unfinished::Garbled("not `joined`")),
+            Err(_) => Err(Unfinished::Garbled("the process did not take its page")),
         }
     }
 
@@ -197,6 +196,7 @@ impl Server {
                 self.count(refusal.label(), &format_args!("pid {pid}, uid {uid}: {refusal}"))
             }
             Unfinished::Garbled(what) => self.count("garbled", &format_args!("pid {pid}, uid {uid}: {what}")),
+            Unfinished::Crowded => self.count("busy", &format_args!("too many unfinished registrations of user {uid}")),
             Unfinished::Io(error) => self.count("system", &format_args!("pid {pid}, uid {uid}: {error}")),
         }
     }
@@ -204,6 +204,20 @@ impl Server {
     fn count(&self, reason: &'static str, why: &dyn std::fmt::Display) {
         self.metrics.refused.with_label_values(&[reason]).inc();
         self.log.refused(reason, why);
+    }
+}
+
+/// Fills a buffer within a limit of time, and for as long as there are not too many others.
+async fn read(
+    stream: &mut UnixStream,
+    buffer: &mut [u8],
+    limit: Duration,
+    ticket: &mut Ticket,
+) -> Result<io::Result<usize>, Unfinished> {
+    tokio::select! {
+        read = stream.read_exact(buffer) => Ok(read),
+        () = tokio::time::sleep(limit) => Err(Unfinished::Garbled("it did not come in time")),
+        () = ticket => Err(Unfinished::Crowded),
     }
 }
 

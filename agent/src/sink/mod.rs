@@ -52,7 +52,7 @@ impl Sinks {
 
     /// Takes the events of one look at a target.
     pub fn batch<'a>(&'a self, target: &'a Target, label: &'a ServiceLabel) -> Batch<'a> {
-        Batch { sinks: self, target, label, streams: self.streams.of(target), line: Vec::new() }
+        Batch { sinks: self, target, label, streams: Vec::new(), line: Vec::new() }
     }
 
     /// A target is read no more: what it left open will not be closed.
@@ -72,6 +72,13 @@ pub struct Batch<'a> {
 }
 
 impl Batch<'_> {
+    /// To be called once events have been copied out of a ring and before they are taken. A
+    /// stream that opens after this only wants events stamped later, which were not there
+    /// yet to be copied; one that opened before gets what it covers.
+    pub fn look_who_listens(&mut self) {
+        self.streams = self.sinks.streams.of(self.target);
+    }
+
     /// Takes one event.
     pub fn event(&mut self, event: &Event<'_>) {
         self.label.count_event(event.category);
@@ -91,7 +98,8 @@ impl Batch<'_> {
     }
 
     /// Ends the batch with what was lost since the last one.
-    pub fn finish(self, lost: Lost) {
+    pub fn finish(mut self, lost: Lost) {
+        self.look_who_listens();
         self.label.count_lost(&lost);
         self.streams.iter().for_each(|stream| stream.finish_batch(&lost));
     }

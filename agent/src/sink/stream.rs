@@ -52,7 +52,8 @@ impl Streams {
     /// closed.
     pub fn open(&self, select: Select, length: Option<Duration>) -> Arc<Stream> {
         let mut streams = self.lock();
-        // The clock is read under the lock: whatever is stamped later is drained later.
+        // The clock is read under the lock: who looked at the list before copied nothing that
+        // is stamped later.
         let from_ns = clock::monotonic_ns();
         let length_ns = length.map_or(u64::MAX, |length| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
         let stream = Arc::new(Stream {

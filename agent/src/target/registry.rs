@@ -129,7 +129,7 @@ pub enum Refusal {
     Full(usize),
     /// The agent is stopping.
     Stopping,
-    /// The kernel gave no memory.
+    /// The kernel gave no memory, or did not say who it is.
     System(io::Error),
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for Refusal {
             Self::Quota { uid, max } => write!(f, "user {uid} has {max} pages already (`register.pages_per_user_max`)"),
             Self::Full(max) => write!(f, "{max} processes have joined already (`register.connections_max`)"),
             Self::Stopping => f.write_str("the agent is stopping"),
-            Self::System(error) => write!(f, "the agent got no memory for the page: {error}"),
+            Self::System(error) => write!(f, "the agent cannot make a page for this process: {error}"),
         }
     }
 }
@@ -330,7 +330,8 @@ impl Registry {
         for target in &selected {
             let Some(entry) = inner.entries.get_mut(&target.pid) else { continue };
             let off: Vec<usize> = match category {
-                None => entry.on.keys().copied().collect(),
+                // Those as well that the process has switched on in our name.
+                None => (0..CATEGORIES_MAX).collect(),
                 Some(category) => category_index(target, category).into_iter().collect(),
             };
             let was_on = off.into_iter().filter(|index| entry.switch_off(*index)).count();

@@ -61,6 +61,7 @@ impl Tap {
             let drained = rings.drain(lane, |bytes| {
                 copy.clear();
                 copy.extend_from_slice(bytes);
+                batch.look_who_listens();
                 lost.malformed += decode(copy, target, names, |event| batch.event(event));
             });
             // Saturating, since a process can publish any number.

@@ -12,6 +12,7 @@ pub use access::{Access, look_up};
 
 use super::protocol::{REQUEST_BYTES_MAX, Reply, Select, VERSION, Verb};
 use crate::error::Failure;
+use crate::room::{Place, Room};
 use crate::sink::Sinks;
 use crate::sys::peer::Peer;
 use crate::target::drain::Drain;
@@ -24,8 +25,10 @@ use wire::Wire;
 
 /// The longest `--for`, `record` and `profile`.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
-/// Connections beside those that carry a stream.
-const CONNECTIONS_SPARE: usize = 32;
+/// Connections that have not asked yet; one more takes the place of the oldest.
+const SILENT_MAX: usize = 32;
+/// Connections beside those that carry a stream, those about to end included.
+const CONNECTIONS_SPARE: usize = 2 * SILENT_MAX;
 /// Profiles at once: each samples every CPU.
 const PROFILES_MAX: usize = 4;
 /// How long nobody is accepted after an error such as too many open files.
@@ -76,14 +79,15 @@ impl Server {
 
     /// Accepts for ever.
     pub async fn serve(self: Arc<Self>, listener: UnixListener) {
+        let mut silent = Room::new(SILENT_MAX);
         loop {
             // A permit first: who comes beyond the bound waits in the listener's queue.
             let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let server = Arc::clone(&self);
+                    let (server, place) = (Arc::clone(&self), silent.enter());
                     tokio::spawn(async move {
-                        server.answer(stream).await;
+                        server.answer(stream, place).await;
                         drop(permit);
                     });
                 }
@@ -102,11 +106,11 @@ impl Server {
         let _ = self.connections.acquire_many(all as u32).await;
     }
 
-    async fn answer(&self, stream: UnixStream) {
+    async fn answer(&self, stream: UnixStream, place: Place) {
         let admitted = self.access.check(&stream);
         let mut wire = Wire::new(stream);
         let result = match admitted {
-            Ok(peer) => match wire.request(REQUEST_BYTES_MAX).await {
+            Ok(peer) => match wire.request(REQUEST_BYTES_MAX, place).await {
                 // Nothing was asked: somebody only looked whether we listen.
                 Ok(None) => return,
                 Ok(Some(verb)) => self.serve_verb(verb, peer, &mut wire).await,

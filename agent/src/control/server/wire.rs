@@ -3,6 +3,7 @@
 use super::parse;
 use crate::control::protocol::{REQUEST_BYTES_MAX, Reply, Verb};
 use crate::error::Failure;
+use crate::room::Place;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -34,9 +35,14 @@ impl Wire {
         Self { lines: Lines(BufReader::with_capacity(4096, reader)), writer }
     }
 
-    /// Reads the one request; `None` where the client left without asking.
-    pub async fn request(&mut self, bytes_max: usize) -> Result<Option<Verb>, Failure> {
-        let line = match tokio::time::timeout(REQUEST_LIMIT, self.lines.next(bytes_max)).await {
+    /// Reads the one request, for as long as the client has its place; `None` where it left
+    /// without asking.
+    pub async fn request(&mut self, bytes_max: usize, place: Place) -> Result<Option<Verb>, Failure> {
+        let line = tokio::select! {
+            line = tokio::time::timeout(REQUEST_LIMIT, self.lines.next(bytes_max)) => line,
+            () = place => return Err(Failure::new("too many clients are connected and ask nothing")),
+        };
+        let line = match line {
             Ok(Ok(line)) => line,
             Ok(Err(error)) => return Err(Failure::new(format!("cannot read the request: {error}"))),
             Err(_) => {
