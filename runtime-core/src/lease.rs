@@ -7,7 +7,7 @@
 use crate::page::{self, PageRefused, Rings, RingsRefused};
 use crate::sys;
 use runtime_core_abi::handshake::{
-    Hello, JOINED, Malformed, REGISTER_SOCKET, RUN_DIR, RUN_DIR_ENV, WELCOME_BYTES, Welcome,
+    Hello, JOINED, Malformed, REGISTER_SOCKET, RUN_DIR, RUN_DIR_BYTES_MAX, RUN_DIR_ENV, WELCOME_BYTES, Welcome,
 };
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -68,6 +68,9 @@ pub enum JoinError {
     /// A process has one page, hence one lease.
     #[error("this process has a lease already")]
     Already,
+    /// No socket can have its address there, so no agent can be found.
+    #[error("the run directory {} is too long a path for sockets: at most {RUN_DIR_BYTES_MAX} bytes", .0.display())]
+    RunDir(PathBuf),
     /// No thread, or no fork handlers.
     #[error("cannot start the lease thread: {0}")]
     Thread(#[source] io::Error),
@@ -127,6 +130,9 @@ pub fn join(options: Options) -> Result<Lease, JoinError> {
     crate::trace::session::start_from_env();
     if std::env::var_os(AGENT_ENV).is_some_and(|value| value == "off") {
         return Ok(Lease { running: None });
+    }
+    if options.run_dir.as_os_str().len() > RUN_DIR_BYTES_MAX {
+        return Err(JoinError::RunDir(options.run_dir));
     }
     page::watch_forks().map_err(JoinError::Thread)?;
     let shared = Arc::new(Shared::new(options));

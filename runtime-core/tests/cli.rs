@@ -158,3 +158,12 @@ fn out_of_descriptors_it_waits_instead_of_spinning() {
     drop(streams);
     assert_eq!(get(&mut last, "/").0, 200);
 }
+
+#[test]
+fn a_run_directory_too_long_for_sockets_is_refused() {
+    let long = "d".repeat(94);
+    let output = run(&["--listen", "127.0.0.1:0", "--run-dir", &long]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&long) && said.contains("at most 93 bytes"), "{said}");
+}

@@ -22,7 +22,9 @@ mod table;
 mod trace;
 mod watch;
 
+use crate::control::check_run_dir;
 use crate::error::{Failure, Kind};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{CommandFactory, Parser, Subcommand};
 use runtime_core_abi::handshake::{RUN_DIR, RUN_DIR_ENV};
 use std::path::PathBuf;
@@ -38,6 +40,8 @@ use std::process::ExitCode;
 pub struct Cli {
     /// Directory of the agent's sockets [default: /run/tracebyte]
     #[arg(long, global = true, value_name = "DIR", env = RUN_DIR_ENV, hide_env_values = true, display_order = 900)]
+    // An empty variable is as good as none, here as in the processes that join.
+    #[arg(value_parser = OsStringValueParser::new().map(PathBuf::from))]
     run_dir: Option<PathBuf>,
 
     #[command(subcommand)]
@@ -69,11 +73,11 @@ enum Verb {
 impl Cli {
     fn run(self) -> Result<(), Failure> {
         // The agent also has a configuration file to ask, so it must know what was said.
-        let said = self.run_dir;
+        let said = self.run_dir.filter(|dir| !dir.as_os_str().is_empty());
         let run_dir = said.clone().unwrap_or_else(|| RUN_DIR.into());
         match self.verb {
             Verb::Agent(args) => args.run(said),
-            Verb::Doctor(args) => args.run(&run_dir),
+            Verb::Doctor(args) => check_run_dir(&run_dir).and_then(|()| args.run(&run_dir)),
             Verb::Ps(args) => args.run(&run_dir),
             Verb::Trace(args) => args.run(&run_dir),
             Verb::Profile(args) => args.run(&run_dir),

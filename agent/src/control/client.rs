@@ -35,6 +35,7 @@ pub struct Stopper(Arc<UnixStream>);
 
 /// Connects to the agent of a run directory and sends one request.
 pub fn send(run_dir: &Path, verb: Verb) -> Result<Session, Failure> {
+    super::check_run_dir(run_dir)?;
     let path = run_dir.join(CONTROL_SOCKET);
     let (reader, writer) = UnixStream::connect(&path)
         .and_then(|stream| Ok((stream.try_clone()?, stream)))

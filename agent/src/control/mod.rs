@@ -10,3 +10,21 @@
 pub mod client;
 pub mod protocol;
 pub mod server;
+
+use crate::error::Failure;
+use runtime_core_abi::handshake::RUN_DIR_BYTES_MAX;
+use std::path::Path;
+
+/// Whether sockets can have their addresses in a run directory.
+///
+/// # Errors
+/// Its path is too long: a usage error.
+pub fn check_run_dir(run_dir: &Path) -> Result<(), Failure> {
+    let bytes = run_dir.as_os_str().len();
+    if bytes <= RUN_DIR_BYTES_MAX {
+        return Ok(());
+    }
+    let run_dir = run_dir.display();
+    Err(Failure::usage(format!("the run directory {run_dir} is too long a path for sockets: {bytes} bytes"))
+        .remedy(format!("name one of at most {RUN_DIR_BYTES_MAX} bytes with --run-dir")))
+}

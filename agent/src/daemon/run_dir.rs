@@ -1,5 +1,6 @@
 //! The run directory: the lock that one agent holds, and the sockets it binds there.
 
+use crate::control::check_run_dir;
 use crate::control::protocol::CONTROL_SOCKET;
 use crate::error::Failure;
 use crate::sys::{fd, peer};
@@ -22,6 +23,7 @@ pub struct RunDir {
 impl RunDir {
     /// Makes the folder where it is missing, and takes its lock.
     pub fn take(path: &Path, fd_floor: i32) -> Result<Self, Failure> {
+        check_run_dir(path)?;
         let cannot = |what: &str, error: &io::Error| {
             let failure = Failure::new(format!("cannot {what} {}: {error}", path.display()));
             match error.kind() {

@@ -56,6 +56,18 @@ fn wrong_usage_is_2() {
 }
 
 #[test]
+fn a_run_directory_too_long_for_sockets_is_named_with_its_bound() {
+    let long = std::path::PathBuf::from("d".repeat(94));
+    for line in ["ps", "doctor", "trace watch", "agent --listen 127.0.0.1:0"] {
+        let output = run(&long, line);
+        assert_eq!(output.status.code(), Some(2), "`{line}`: {}", stderr(&output));
+        assert!(stderr(&output).contains("at most 93 bytes"), "`{line}`: {}", stderr(&output));
+    }
+    let output = run(std::path::Path::new(""), "agent --check-config --config /nonexistent");
+    assert!(!stderr(&output).contains("--run-dir"), "an empty variable is none: {}", stderr(&output));
+}
+
+#[test]
 fn the_agents_refusal_decides_the_code_and_is_told() {
     for (kind, code) in [("failed", 1), ("usage", 2)] {
         let fake = Fake::new(move |mut call| {

@@ -21,6 +21,9 @@ pub const REASON_BYTES_MAX: usize = 192;
 pub const WELCOME_BYTES: usize = 32 + REASON_BYTES_MAX;
 /// The name of the registration socket in the run directory.
 pub const REGISTER_SOCKET: &str = "register.sock";
+/// The longest path of a run directory, in bytes: with the longer socket's name behind it, it
+/// must fit into an address (108 bytes, the last a zero).
+pub const RUN_DIR_BYTES_MAX: usize = 107 - 1 - REGISTER_SOCKET.len();
 /// The run directory where no other is named.
 pub const RUN_DIR: &str = "/run/tracebyte";
 /// The environment variable that names another run directory.

@@ -1,7 +1,13 @@
 //! A chunked request body, decoded in place: the bytes of the chunks are moved down to
 //! follow the head, so that a body needs no buffer of its own.
+//!
+//! Size lines are read strictly, and by hand: httparse takes one without a digit for the last
+//! chunk, and a line feed inside of an extension for a part of it. A proxy ahead that reads
+//! either another way would see other requests than we do.
 
-/// The longest chunk-size line, and the longest trailer, in bytes.
+use super::head::has_bare_newline;
+
+/// The longest chunk-size line, and the longest trailer, in bytes, however they arrive.
 const SIZE_LINE_BYTES_MAX: usize = 256;
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 const TRAILERS_MAX: usize = 32;
@@ -48,13 +54,13 @@ impl Chunked {
         loop {
             let rest = &bytes[self.at..];
             match self.next {
-                Next::Size => match httparse::parse_chunk_size(rest) {
-                    Ok(httparse::Status::Complete((used, size))) => {
+                Next::Size => match size_line(rest) {
+                    SizeLine::Whole { used, size } => {
                         self.at += used;
                         self.next = if size == 0 { Next::Trailers } else { Next::Data(size) };
                     }
-                    Ok(httparse::Status::Partial) if rest.len() <= SIZE_LINE_BYTES_MAX => return Progress::More,
-                    _ => return Progress::Refused(400),
+                    SizeLine::Partial => return Progress::More,
+                    SizeLine::Bad => return Progress::Refused(400),
                 },
                 Next::Data(left) => {
                     if left > (body_bytes_max - (self.end - self.start)) as u64 {
@@ -81,8 +87,12 @@ impl Chunked {
                 Next::Trailers => {
                     let mut room = [httparse::EMPTY_HEADER; TRAILERS_MAX];
                     return match httparse::parse_headers(rest, &mut room) {
-                        Ok(httparse::Status::Complete((used, _))) => Progress::Done(self.end, self.at + used),
-                        Ok(httparse::Status::Partial) if rest.len() <= TRAILER_BYTES_MAX => Progress::More,
+                        Ok(httparse::Status::Complete((used, _)))
+                            if used <= TRAILER_BYTES_MAX && !has_bare_newline(&rest[..used]) =>
+                        {
+                            Progress::Done(self.end, self.at + used)
+                        }
+                        Ok(httparse::Status::Partial) if rest.len() < TRAILER_BYTES_MAX => Progress::More,
                         _ => Progress::Refused(400),
                     };
                 }
@@ -100,6 +110,39 @@ impl Chunked {
     pub(super) fn close_gap(&mut self) {
         self.at = self.end;
     }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum SizeLine {
+    /// It takes so many bytes, and announces so many.
+    Whole {
+        used: usize,
+        size: u64,
+    },
+    Partial,
+    Bad,
+}
+
+/// Reads the line ahead of a chunk: hexadecimal digits, and perhaps an extension, which says
+/// nothing to us.
+fn size_line(bytes: &[u8]) -> SizeLine {
+    let seen = &bytes[..bytes.len().min(SIZE_LINE_BYTES_MAX)];
+    let Some(end) = seen.iter().position(|byte| *byte == b'\n') else {
+        return if seen.len() < SIZE_LINE_BYTES_MAX { SizeLine::Partial } else { SizeLine::Bad };
+    };
+    let Some(line) = seen[..end].strip_suffix(b"\r") else { return SizeLine::Bad };
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let extension = line[digits..].trim_ascii_start();
+    // Sixteen digits fill a u64.
+    if !(1..=16).contains(&digits)
+        || !(extension.is_empty() || extension.starts_with(b";"))
+        || line.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t')
+    {
+        return SizeLine::Bad;
+    }
+    let value = |digit: u8| u64::from((digit as char).to_digit(16).unwrap_or(0));
+    let size = line[..digits].iter().fold(0, |size, digit| size << 4 | value(*digit));
+    SizeLine::Whole { used: end + 1, size }
 }
 
 #[cfg(test)]
@@ -124,6 +167,33 @@ mod tests {
         assert_eq!(read_all(b"65\r\n").0, Progress::Refused(413));
         assert_eq!(read_all(b"ffffffffffffffff\r\n").0, Progress::Refused(413));
         assert_eq!(read_all(&[b'1'; 1000]).0, Progress::Refused(400));
+    }
+
+    #[test]
+    fn size_lines_that_others_may_read_another_way_are_refused() {
+        let long = format!("3;{}\r\n", "x".repeat(SIZE_LINE_BYTES_MAX));
+        for line in [
+            "\r\n",
+            ";x\r\n",
+            " \r\n",
+            " 3\r\n",
+            "3\n",
+            "3;a\nb\r\n",
+            "3;a\rb\r\n",
+            "3 x\r\n",
+            "+3\r\n",
+            "0x3\r\n",
+            "00000000000000003\r\n",
+            &long,
+        ] {
+            assert_eq!(size_line(line.as_bytes()), SizeLine::Bad, "{line:?}");
+        }
+        assert_eq!(size_line(b"fF \t;x=\"y\"\r\nz"), SizeLine::Whole { used: 12, size: 255 });
+        assert_eq!(size_line(b"3;x"), SizeLine::Partial);
+        assert_eq!(read_all(b"0\r\n\n").0, Progress::Refused(400));
+        assert_eq!(read_all(b"0\r\nA: b\n\r\n").0, Progress::Refused(400));
+        let trailer = format!("0\r\nA: {}\r\n\r\n", "x".repeat(TRAILER_BYTES_MAX));
+        assert_eq!(read_all(trailer.as_bytes()).0, Progress::Refused(400));
     }
 
     proptest! {

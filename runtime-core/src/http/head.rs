@@ -1,7 +1,7 @@
 //! The head of a request: parsed by httparse, then judged.
 //!
 //! What two servers in a row could read differently (two lengths, a length beside chunks, a
-//! missing or doubled `Host`) is refused, never guessed.
+//! missing or doubled `Host`, a line feed alone as the end of a line) is refused, never guessed.
 
 use httparse::Header;
 use std::mem::MaybeUninit;
@@ -72,12 +72,22 @@ pub(super) fn parse<'h, 'b>(bytes: &'b [u8], room: &'h mut Headers<'b>) -> Resul
         expects_continue: false,
         bytes: size,
     };
+    if has_bare_newline(&bytes[..size]) {
+        return Err(BAD);
+    }
     judge(&mut head)?;
     Ok(Some(head))
 }
 
+/// Whether a line ends in a line feed alone, which httparse takes.
+pub(super) fn has_bare_newline(bytes: &[u8]) -> bool {
+    let bare = |before: u8, byte: u8| (byte == b'\n') & (before != b'\r');
+    // Folded rather than searched: without an early end it is done many bytes at a time.
+    bytes.first() == Some(&b'\n') || bytes.windows(2).fold(false, |any, pair| any | bare(pair[0], pair[1]))
+}
+
 fn judge(head: &mut Head<'_, '_>) -> Result<(), Refusal> {
-    let (mut length, mut lengths, mut chunked, mut hosts) = (0, 0, false, 0);
+    let (mut length, mut lengths, mut chunked, mut hosts, mut close) = (0, 0, false, 0, false);
     for Header { name, value } in head.headers {
         // Sorted out by length first: most lines are none of these.
         match name.len() {
@@ -87,11 +97,7 @@ fn judge(head: &mut Head<'_, '_>) -> Result<(), Refusal> {
             }
             10 if name.eq_ignore_ascii_case("connection") => {
                 for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                    if token.eq_ignore_ascii_case(b"close") {
-                        head.keep_alive = false;
-                        // Wins over keep-alive beside it.
-                        break;
-                    }
+                    close |= token.eq_ignore_ascii_case(b"close");
                     head.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
                 }
             }
@@ -114,6 +120,8 @@ fn judge(head: &mut Head<'_, '_>) -> Result<(), Refusal> {
     if hosts > 1 || (hosts == 0 && !head.old) || lengths + usize::from(chunked) > 1 {
         return Err(BAD);
     }
+    // Wins over keep-alive beside it, in whichever line.
+    head.keep_alive &= !close;
     head.framing = if chunked { Framing::Chunked } else { Framing::Length(length) };
     Ok(())
 }
@@ -147,6 +155,7 @@ mod tests {
         assert_eq!(with(""), Ok(Some((none, true))));
         assert_eq!(with("Connection: close\r\n"), Ok(Some((none, false))));
         assert_eq!(with("Connection: Upgrade, CLOSE\r\n"), Ok(Some((none, false))));
+        assert_eq!(with("Connection: close\r\nConnection: keep-alive\r\n"), Ok(Some((none, false))));
         assert_eq!(with("content-length: 12 \r\n"), Ok(Some((Framing::Length(12), true))));
         assert_eq!(with("Transfer-Encoding: Chunked\r\n"), Ok(Some((Framing::Chunked, true))));
         assert_eq!(outcome("GET / HTTP/1.0\r\n\r\n"), Ok(Some((none, false))));
@@ -170,6 +179,8 @@ mod tests {
             "No colon\r\n",
             "Space : x\r\n",
             " folded: x\r\n",
+            "A: b\nC: d\r\n",
+            "\n",
         ] {
             assert_eq!(with(lines), Err(400), "{lines:?}");
         }

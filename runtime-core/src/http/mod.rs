@@ -48,9 +48,14 @@ impl<'a> Request<'a> {
         self.target
     }
 
-    /// The target without its query.
+    /// The target without its query; of a target in the form for proxies,
+    /// `http://host/path?query`, the path too.
     pub fn path(&self) -> &'a str {
-        self.target.split_once('?').map_or(self.target, |(path, _)| path)
+        let path = self.target.split_once('?').map_or(self.target, |(path, _)| path);
+        match path.split_once("://") {
+            Some((scheme, rest)) if !scheme.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
+            _ => path,
+        }
     }
 
     /// The first header of that name, upper or lower case alike.
@@ -194,5 +199,26 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Who wants to know calls `stop`.
         let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_is_found_in_either_form() {
+        for (target, path) in [
+            ("/", "/"),
+            ("/a/b?c=/d", "/a/b"),
+            ("/a?http://b/c", "/a"),
+            ("/http://b/c", "/http://b/c"),
+            ("http://a/b?c", "/b"),
+            ("HTTPS://a", "/"),
+            ("http://a?b=/c", "/"),
+            ("*", "*"),
+        ] {
+            assert_eq!(Request { method: "GET", target, headers: &[], body: &[] }.path(), path, "{target}");
+        }
     }
 }
