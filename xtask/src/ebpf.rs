@@ -111,7 +111,7 @@ impl Tools {
         let verbose = output(clean(&rustc).arg("-vV"))?;
         let field = |name: &str| verbose.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
         let sysroot = PathBuf::from(output(clean(&rustc).args(["--print", "sysroot"]))?.trim());
-        let linker = output(&mut clean(Path::new("bpf-linker")).arg("--version"))?;
+        let linker = output(clean(Path::new("bpf-linker")).arg("--version"))?;
         let versions = Versions {
             rustc: verbose.lines().next()?.to_owned(),
             llvm: field("LLVM version: ")?,

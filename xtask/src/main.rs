@@ -10,6 +10,7 @@ mod setup;
 mod test;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Developer tasks of tracebyte.
 #[derive(Parser)]
@@ -39,8 +40,18 @@ enum Verb {
     Uninstall(install::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().verb {
+fn main() -> ExitCode {
+    match dispatch(Cli::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(verb: Verb) -> anyhow::Result<()> {
+    match verb {
         Verb::Demo(args) => demo::run(&args),
         Verb::Test(args) => test::run(&args),
         Verb::Check(args) => check::run(&args),

@@ -1,7 +1,7 @@
 //! What works on this machine, what does not, and the remedy.
 //!
 //! [`facts`] reads what the system says of itself, [`attempts`] tries what can be tried,
-//! and [`rows`] judges both, and only them: so a test can put any machine before it.
+//! and `rows` judges both, and only them: so a test can put any machine before it.
 
 pub mod attempts;
 pub mod btf;

@@ -114,9 +114,7 @@ fn name_kernel(symbolizer: &Symbolizer, addresses: Vec<u64>, notes: &mut Vec<Str
         ));
         return Names::new();
     }
-    let mut kernel = source::Kernel::default();
-    kernel.vmlinux = MaybeDefault::None;
-    kernel.debug_syms = false;
+    let kernel = source::Kernel { vmlinux: MaybeDefault::None, debug_syms: false, ..Default::default() };
     let symbols = match symbolizer.symbolize(&Source::Kernel(kernel), Input::AbsAddr(&addresses)) {
         Ok(symbols) => symbols,
         Err(error) => {

@@ -1,7 +1,7 @@
 //! The page of this process: a static, over which an agent's page can be moved and taken away.
 //!
 //! **Truth is private.** What the process itself knows (its own enable bytes, its names, who
-//! has which lane) lives in [`Truth`], under one lock, and is written into each page before
+//! has which lane) lives in `Truth`, under one lock, and is written into each page before
 //! that page is moved over the static. Threads run at full speed meanwhile: what they store
 //! into a page that is just being replaced is lost with it, and they notice by the page's
 //! generation and write it again. The lock is taken by those who add a name, claim a lane,

@@ -1,7 +1,7 @@
 //! The process's own recording: events into a file, with no agent.
 //!
 //! Threads write to rings in the process's own memory, one a lane, exactly as they do for an
-//! agent; a thread of the session's own empties them into a [`file`](TraceFile) every few
+//! agent; a thread of the session's own empties them into a file every few
 //! milliseconds. The program never waits for the disk: what finds its ring full is counted,
 //! and the count stands in the file. A disk that is full, or any other error, ends the
 //! recording, switches it off, and leaves a valid file.
