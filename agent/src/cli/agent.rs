@@ -33,6 +33,7 @@ impl Args {
     pub(super) fn run(self, run_dir: Option<PathBuf>) -> Result<(), Failure> {
         let config = Config::load(self.config.as_deref())?;
         if self.check_config {
+            daemon::check_names(&config)?;
             return output::print("the configuration is good\n");
         }
         daemon::run(Options { config, run_dir, listen: self.listen })

@@ -49,6 +49,12 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
 }
 
+/// Whether the users and groups that a configuration names exist on this machine.
+pub fn check_names(config: &Config) -> Result<(), Failure> {
+    Access::new(&config.control)?;
+    allowed(config).map(drop)
+}
+
 /// Everything that must be had before the agent is ready.
 #[derive(Debug)]
 pub struct Bound {

@@ -7,11 +7,13 @@ use crate::sys::{fd, peer};
 use runtime_core_abi::handshake::REGISTER_SOCKET;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 const LOCK: &str = "agent.lock";
+/// Whoever may open a file may lock it, and so keep the agent from starting.
+const LOCK_MODE: u32 = 0o600;
 
 /// A run directory that is ours for as long as this value lives.
 #[derive(Debug)]
@@ -41,7 +43,9 @@ impl RunDir {
             .truncate(false)
             .read(true)
             .write(true)
+            .mode(LOCK_MODE)
             .open(path.join(LOCK))
+            .and_then(|lock| lock.set_permissions(Permissions::from_mode(LOCK_MODE)).map(|()| lock))
             .map_err(|error| cannot("take the lock in the run directory", &error))?;
         match fd::try_lock(&lock) {
             Ok(true) => {}

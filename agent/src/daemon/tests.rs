@@ -12,6 +12,7 @@ use runtime_core_abi::page::{NODE_HTTP, Owner};
 use runtime_core_abi::record::Head;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -397,11 +398,21 @@ fn one_agent_a_run_directory_and_stale_sockets_are_replaced() {
     assert!(second.message.contains("another agent") && second.message.contains(&own_pid().to_string()), "{second}");
     let taken = Bound::new(Options { listen: Some(daemon.listen), ..options(&folder(), Config::default()) });
     assert!(taken.unwrap_err().message.contains("cannot listen on"));
+    let mode = daemon.run_dir.join("agent.lock").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "who may open the lock may hold it");
     let stale = folder();
     drop(Bound::new(options(&stale, Config::default())).unwrap());
     assert!(stale.join(CONTROL_SOCKET).exists(), "left behind as by a crash");
     drop(Bound::new(options(&stale, Config::default())).unwrap());
     std::fs::remove_dir_all(&stale).unwrap();
+}
+
+#[test]
+fn names_that_do_not_exist_are_found_before_the_start() {
+    let mut config = Config::default();
+    assert_eq!(super::check_names(&config), Ok(()));
+    config.register.allow_users = Some(vec!["no-such-user-here".into()]);
+    assert!(super::check_names(&config).unwrap_err().message.contains("no-such-user-here"));
 }
 
 #[test]

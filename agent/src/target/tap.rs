@@ -6,6 +6,7 @@ use crate::sink::{Event, Lost, Sinks};
 use crate::sys::memfd::SharedRings;
 use runtime_core_abi::page::Names;
 use runtime_core_abi::record;
+use runtime_core_abi::ring::lost_since;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,8 +70,7 @@ impl Tap {
             lost.malformed += u64::from(drained.garbage);
         }
         let unlaned = target.page.page().header.events_unlaned.load(Ordering::Relaxed);
-        // A counter that goes backwards is garbage: count nothing rather than billions.
-        lost.no_lane = unlaned.saturating_sub(*unlaned_seen);
+        lost.no_lane = lost_since(*unlaned_seen, unlaned);
         *unlaned_seen = unlaned;
         batch.finish(lost);
     }

@@ -196,6 +196,13 @@ impl Producer {
     }
 }
 
+/// What a process's counter of losses says was lost between two looks. One that goes
+/// backwards, or further than any process gets in a day, is garbage: it says nothing.
+pub fn lost_since(seen: u64, now: u64) -> u64 {
+    const PLAUSIBLE_MAX: u64 = 1 << 40;
+    now.checked_sub(seen).filter(|lost| *lost <= PLAUSIBLE_MAX).unwrap_or(0)
+}
+
 /// The reading side, owned by the agent.
 #[derive(Debug)]
 pub struct Consumer {
@@ -239,8 +246,7 @@ impl Consumer {
     pub fn drain(&mut self, mut append: impl FnMut(&[u8])) -> Drained {
         let head = self.ring.header().head.0.load(Ordering::Acquire);
         let lost = self.ring.header().lost.0.load(Ordering::Acquire);
-        // A counter that goes backwards is garbage: count nothing rather than billions.
-        let mut drained = Drained { lost: lost.saturating_sub(self.lost_seen), ..Drained::default() };
+        let mut drained = Drained { lost: lost_since(self.lost_seen, lost), ..Drained::default() };
         self.lost_seen = lost;
         let available = head.wrapping_sub(self.tail);
         if available > self.ring.bytes as u64 || !available.is_multiple_of(8) {
@@ -339,6 +345,16 @@ mod tests {
         memory.ring().header().tail.0.store(12345, Ordering::Relaxed);
         for id in 0..10_000 {
             producer.push(&head(id), b"event", &[]);
+        }
+    }
+
+    #[test]
+    fn garbage_losses_are_not_counted() {
+        let memory = Memory::new();
+        let mut consumer = Consumer::new(memory.ring());
+        for (now, counted) in [(5, 5), (u64::MAX, 0), (7, 0), (9, 2)] {
+            memory.ring().header().lost.0.store(now, Ordering::Relaxed);
+            assert_eq!(consumer.drain(|_| ()).lost, counted, "{now}");
         }
     }
 
