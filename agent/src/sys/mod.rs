@@ -6,7 +6,6 @@ pub mod clock;
 #[cfg(test)]
 pub mod fake;
 pub mod fd;
-pub mod heap;
 pub mod kernel;
 pub mod memfd;
 pub mod memory;

@@ -61,7 +61,7 @@ impl Server {
         metrics.profile_samples.inc_by(profile.samples);
         metrics.profile_samples_lost.inc_by(profile.lost);
         wire.reply_last(&Reply::Profile(Box::new(profile))).await;
-        crate::sys::heap::trim();
+        crate::sys::memory::release_freed();
         Ok(())
     }
 }

@@ -39,10 +39,24 @@ impl Server {
         };
         let selected = self.registry.select(&select)?;
         let single = matches!(select, Select::Pid(_)).then(|| selected.first().map(Arc::clone)).flatten();
+        self.send_events(select, single, length, &selected, wire).await;
+        // What waited for a slow reader, who may have been one of many.
+        crate::sys::memory::release_freed();
+        Ok(())
+    }
+
+    async fn send_events(
+        &self,
+        select: Select,
+        single: Option<Arc<Target>>,
+        length: Option<Duration>,
+        selected: &[Arc<Target>],
+        wire: &mut Wire,
+    ) {
         let stream = self.sinks.streams.open(select, length);
         let _listed = Listed(&self.sinks.streams, Arc::clone(&stream));
         // A client that left meanwhile has nothing to be told.
-        if wire.reply(&Reply::Started { notes: notes(&selected) }).await.is_ok() {
+        if wire.reply(&Reply::Started { notes: notes(selected) }).await.is_ok() {
             let closed = self.window(&stream, length, single, &mut wire.lines);
             if let Ok(note) = pump(&stream, closed, &mut wire.writer).await {
                 let totals = stream.totals();
@@ -50,7 +64,6 @@ impl Server {
                 wire.reply_last(&Reply::End { events: totals.events, lost: totals.lost, notes }).await;
             }
         }
-        Ok(())
     }
 
     /// Waits for the end of the window and until all that belongs to it has been drained.
