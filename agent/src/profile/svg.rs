@@ -11,6 +11,9 @@ use std::io::{self, Write};
 /// What inferno takes for kernel code, and does not show.
 const KERNEL_MARK: &str = "_[k]";
 
+/// Characters that fit beside one another into a picture of 1200 pixels.
+const SUBTITLE_CHARS_MAX: usize = 155;
+
 /// Draws a profile; one without samples gives a picture that says so.
 pub fn write(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
     let mut palette = PaletteMap::default();
@@ -28,7 +31,7 @@ pub fn write(profile: &Profile, to: &mut impl Write) -> io::Result<()> {
         }
         lines.push(format!("{line} {}", row.count));
     }
-    let subtitle = xml_text(&profile.facts().join(" · "));
+    let subtitle = fitted(&xml_text(&profile.facts().join(" · ")));
     if lines.is_empty() {
         return write_empty(&subtitle, to);
     }
@@ -58,6 +61,15 @@ fn xml_text(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') { ' ' } else { c }).collect()
 }
 
+/// Text cut to the picture's width: it is centred, so that one too long would lose its
+/// beginning too, which is what was measured. The command has told every note already.
+fn fitted(text: &str) -> String {
+    match text.char_indices().nth(SUBTITLE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 fn write_empty(subtitle: &str, to: &mut impl Write) -> io::Result<()> {
     let subtitle = subtitle.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     write!(
@@ -79,6 +91,18 @@ mod tests {
     use proptest::prelude::*;
     use quick_xml::Reader;
     use quick_xml::events::Event;
+
+    #[test]
+    fn a_subtitle_too_long_keeps_what_was_measured() {
+        let mut profile = profile();
+        profile.notes = vec!["é".repeat(1000)];
+        let svg = draw(&profile);
+        assert!(svg.contains(">cpu-clock at 99 Hz"), "{svg}");
+        assert!(svg.contains("é…<") && !svg.contains(&"é".repeat(SUBTITLE_CHARS_MAX)));
+        profile.frames.clear();
+        profile.stacks.clear();
+        assert!(draw(&profile).contains("é…<"));
+    }
 
     fn draw(profile: &Profile) -> String {
         let mut out = Vec::new();
