@@ -67,6 +67,8 @@ fn holding(text: &str, lines: &str) -> u64 {
 #[test]
 fn a_busy_function_is_found_by_name() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     let pid = std::process::id();
     let profile = busy(spin_in_user_mode, || run(&spec(Some(vec![pid]), 1_000), || {}, &Stop::new())).unwrap();
     let lines = lines(&profile);
@@ -80,6 +82,8 @@ fn a_busy_function_is_found_by_name() {
 #[test]
 fn a_stack_reaches_from_main_into_the_kernel() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     let pid = std::process::id();
     let profile = busy(read_zeroes, || run(&spec(Some(vec![pid]), 1_000), || {}, &Stop::new())).unwrap();
     let text = lines(&profile);
@@ -100,6 +104,8 @@ fn a_stack_reaches_from_main_into_the_kernel() {
 #[test]
 fn one_side_only_when_asked() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     let pid = std::process::id();
     let sides = |kernel, user| {
         let spec = Spec { kernel, user, ..spec(Some(vec![pid]), 500) };
@@ -115,6 +121,8 @@ fn one_side_only_when_asked() {
 #[test]
 fn sampling_begins_soon_and_ends_when_told() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     prepare();
     let (stop, begin) = (Stop::new(), Instant::now());
     let (sender, started) = mpsc::channel();
@@ -135,6 +143,8 @@ fn sampling_begins_soon_and_ends_when_told() {
 #[test]
 fn two_sessions_run_side_by_side() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     let pid = std::process::id();
     busy(spin_in_user_mode, || {
         let other = std::thread::spawn(move || run(&spec(Some(vec![pid]), 400), || {}, &Stop::new()));
@@ -146,6 +156,8 @@ fn two_sessions_run_side_by_side() {
 #[test]
 fn what_ran_and_ended_keeps_its_samples_and_its_names() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     let mut child = std::process::Command::new("sh")
         .args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"])
         .spawn()
@@ -160,6 +172,8 @@ fn what_ran_and_ended_keeps_its_samples_and_its_names() {
 #[test]
 fn a_pid_that_is_nobody_gives_an_empty_profile() {
     needs_root!();
+    // One process: what one test keeps busy another would sample.
+    let _alone = tracebyte_tests::alone();
     let profile = run(&spec(Some(vec![u32::MAX - 1]), 100), || {}, &Stop::new()).unwrap();
     assert_eq!((profile.samples, profile.stacks.len()), (0, 0));
     assert!(profile.event == "cycles" || profile.event == "cpu-clock");

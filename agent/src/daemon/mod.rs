@@ -150,7 +150,7 @@ impl Bound {
     /// Serves until `stop` is done.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
         let Self { config, run_dir, control, register, http, listen, access, allowed, fd_floor, reduced } = self;
-        let metrics = Metrics::new(config.limits.services_max);
+        let metrics = Metrics::new(config.limits.services_max, reduced.is_none());
         let sinks = Arc::new(Sinks::new(Arc::clone(&metrics), config.limits.open_requests_max));
         let drain = Arc::new(Drain::new(Arc::clone(&sinks)));
         let settings = Settings {

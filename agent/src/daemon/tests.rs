@@ -396,8 +396,10 @@ fn one_agent_a_run_directory_and_stale_sockets_are_replaced() {
     let daemon = Daemon::start();
     let second = Bound::new(options(&daemon.run_dir, Config::default())).unwrap_err();
     assert!(second.message.contains("another agent") && second.message.contains(&own_pid().to_string()), "{second}");
-    let taken = Bound::new(Options { listen: Some(daemon.listen), ..options(&folder(), Config::default()) });
+    let refused = folder();
+    let taken = Bound::new(Options { listen: Some(daemon.listen), ..options(&refused, Config::default()) });
     assert!(taken.unwrap_err().message.contains("cannot listen on"));
+    std::fs::remove_dir_all(&refused).unwrap();
     let mode = daemon.run_dir.join("agent.lock").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "who may open the lock may hold it");
     let stale = folder();

@@ -73,9 +73,12 @@ pub struct ServiceLabel {
 }
 
 impl Metrics {
-    /// Metrics of at most `services_max` services by name.
-    pub fn new(services_max: usize) -> Arc<Self> {
+    /// Metrics of at most `services_max` services by name. Where `profiles` cannot be had
+    /// their series are absent: a 0 would say that something was measured.
+    pub fn new(services_max: usize, profiles: bool) -> Arc<Self> {
         let registry = Registry::new();
+        let nowhere = Registry::new();
+        let of_profiles = if profiles { &registry } else { &nowhere };
         let metrics = Self {
             services: Mutex::default(),
             services_max,
@@ -119,9 +122,9 @@ impl Metrics {
                 "tracebyte_requests_forgotten_total",
                 "Requests in flight that were forgotten for want of room, hence have no duration.",
             ),
-            profile_samples: counter(&registry, "tracebyte_profile_samples_total", "Samples taken by profiles."),
+            profile_samples: counter(of_profiles, "tracebyte_profile_samples_total", "Samples taken by profiles."),
             profile_samples_lost: counter(
-                &registry,
+                of_profiles,
                 "tracebyte_profile_samples_lost_total",
                 "Samples that profiles took and lost.",
             ),
@@ -316,7 +319,7 @@ mod tests {
 
     #[test]
     fn services_beyond_the_bound_share_other_and_make_room() {
-        let metrics = Metrics::new(2);
+        let metrics = Metrics::new(2, true);
         let (a, b) = (metrics.service("a"), metrics.service("b"));
         let c = metrics.service("c");
         [&a, &b, &c].iter().for_each(|label| label.count_event("node.http"));
@@ -331,7 +334,7 @@ mod tests {
 
     #[test]
     fn series_are_bounded_whatever_a_process_writes() {
-        let metrics = Metrics::new(2);
+        let metrics = Metrics::new(2, true);
         let label = metrics.service("wild");
         for n in 0..10_000 {
             label.count_event(&format!("category{n}"));
@@ -346,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_agents_own_metrics_are_there() {
-        let text = shown(&Metrics::new(1));
+        let text = shown(&Metrics::new(1, true));
         for name in ["tracebyte_build_info{version=", "tracebyte_targets{kind=\"runtime-core\"} 0", "process_open_fds"]
         {
             assert!(text.contains(name), "{name} in {text}");

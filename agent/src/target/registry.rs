@@ -494,7 +494,7 @@ mod tests {
     use runtime_core_abi::ring::DATA_BYTES_MIN;
 
     fn registry(pages_per_user_max: usize, processes_max: usize) -> Arc<Registry> {
-        let metrics = Metrics::new(10);
+        let metrics = Metrics::new(10, true);
         let drain = Arc::new(Drain::new(Arc::new(Sinks::new(Arc::clone(&metrics), 10))));
         let (ring_bytes_per_lane, backing) = (DATA_BYTES_MIN, Backing::Memfd);
         Registry::new(Settings { pages_per_user_max, processes_max, ring_bytes_per_lane, backing }, drain, metrics)
@@ -540,7 +540,7 @@ mod tests {
 
     #[test]
     fn maps_that_somebody_keeps_alive_count() {
-        let metrics = Metrics::new(10);
+        let metrics = Metrics::new(10, true);
         let drain = Arc::new(Drain::new(Arc::new(Sinks::new(Arc::clone(&metrics), 10))));
         let settings = Settings {
             pages_per_user_max: 1,

@@ -10,6 +10,7 @@ use super::input::Input;
 use super::output::{End, Output};
 use super::response::{Form, Response};
 use super::{Handler, Limits, Request};
+use crate::sys::direct::Direct;
 use crate::trace::{Category, Phase, Route, Span, Value, lane};
 use mio::event::Event;
 use mio::net::TcpStream;
@@ -140,7 +141,7 @@ impl Connection {
             let starved = self.serve(context);
             if self.output.pending() > 0 {
                 lane::set_phase(Phase::Writev);
-                if self.output.send(&mut self.socket)? {
+                if self.output.send(&mut Direct(&self.socket))? {
                     self.since_ms = context.now_ms;
                 }
                 lane::set_phase(Phase::Other);
@@ -176,7 +177,7 @@ impl Connection {
             self.input.keep_larger(std::mem::take(&mut context.spare));
         }
         let room = self.input.room();
-        let (wanted, got) = (room.len(), self.socket.read(room));
+        let (wanted, got) = (room.len(), Direct(&self.socket).read(room));
         lane::set_phase(Phase::Other);
         match got {
             Ok(0) => return Ok(false),

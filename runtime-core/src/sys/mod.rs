@@ -7,6 +7,7 @@
 //! recording of the process's own (`trace::Session`) needs `openat pwrite64 ftruncate lstat
 //! unlink close mmap madvise clone futex`, from a thread of its own.
 
+pub(crate) mod direct;
 pub mod memory;
 pub mod process;
 pub mod socket;
