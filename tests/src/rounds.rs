@@ -1,7 +1,7 @@
 //! Figures that hold on a shared, noisy machine: variants measured in turn, round after
 //! round, in one run; medians and minima; ratios between variants of the same run.
 
-use anyhow::{Context, Result};
+pub use crate::sys::pin;
 use serde_json::{Value, json};
 use std::time::Instant;
 
@@ -165,18 +165,6 @@ impl Row {
             "ratio": self.ratio, "limit": limit, "met": self.met(),
         })
     }
-}
-
-/// Pins the calling thread (and what it starts) to one CPU.
-pub fn pin(cpu: usize) -> Result<()> {
-    // SAFETY: `cpu_set_t` is plain bits, for which zeros are a value.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    anyhow::ensure!(cpu < 8 * size_of::<libc::cpu_set_t>(), "there is no CPU {cpu}");
-    // SAFETY: the index lies in the set (above).
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the pointer and the size describe `set`.
-    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
-    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).context(format!("cannot pin to CPU {cpu}")) }
 }
 
 #[cfg(test)]

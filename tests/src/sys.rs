@@ -289,3 +289,17 @@ pub fn perf_open_clock(cpu: usize, freq_hz: u64, program: &OwnedFd) -> io::Resul
     }
     Ok(event)
 }
+
+/// Pins the calling thread, and what it starts, to one CPU.
+pub fn pin(cpu: usize) -> io::Result<()> {
+    // SAFETY: `cpu_set_t` is plain bits, for which zeros are a value.
+    let mut set: libc::cpu_set_t = unsafe { zeroed() };
+    if cpu >= 8 * size_of::<libc::cpu_set_t>() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("there is no CPU {cpu}")));
+    }
+    // SAFETY: the index lies in the set (above).
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: the pointer and the size describe `set`.
+    let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

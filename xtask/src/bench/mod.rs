@@ -32,14 +32,30 @@ pub struct Effort {
     pub load_s: u64,
 }
 
+impl Effort {
+    /// The argument that tells a bench program to be quick, where it should be.
+    fn quick(self) -> &'static [&'static str] {
+        if self.rounds <= ROUNDS_MIN { &["--quick"] } else { &[] }
+    }
+}
+
+/// The fewest rounds that make a median.
+const ROUNDS_MIN: usize = 5;
+
 type Workload = fn(Effort) -> Result<Vec<Value>>;
 
-const WORKLOADS: [(&str, Workload); 1] = [("toggle", toggle::run)];
+const WORKLOADS: [(&str, Workload); 5] = [
+    ("toggle", toggle::run),
+    ("check", |_| program("runtime-core", "check", &[])),
+    ("buffer-of", |effort| program("runtime-core", "buffer", effort.quick())),
+    ("make-callback", |effort| program("runtime-core", "callback", effort.quick())),
+    ("messageport", |effort| program("runtime-core", "worker", effort.quick())),
+];
 
 /// Measures what was asked.
 pub fn run(args: &Args) -> Result<()> {
     setup::prepare(setup::Purpose::Bench)?;
-    let effort = if args.quick { Effort { rounds: 5, load_s: 1 } } else { Effort { rounds: 9, load_s: 3 } };
+    let effort = if args.quick { Effort { rounds: ROUNDS_MIN, load_s: 1 } } else { Effort { rounds: 9, load_s: 3 } };
     let mut rows = Vec::new();
     for (name, workload) in WORKLOADS {
         if args.workloads.is_empty() || args.workloads.iter().any(|asked| asked == name) {
