@@ -1,6 +1,5 @@
 //! Where events go: metrics, request durations, and whoever watches or records.
 
-pub mod chrome;
 pub mod durations;
 pub mod metrics;
 pub mod stream;
@@ -92,7 +91,9 @@ impl Batch<'_> {
         let mut takers = self.streams.iter().filter(|stream| stream.covers(head.ts_ns)).peekable();
         if takers.peek().is_some() {
             self.line.clear();
-            chrome::write(&mut self.line, event, self.target.pid);
+            let Event { record, category, route } = event;
+            runtime_core_chrome::write(&mut self.line, record, category, *route, self.target.pid);
+            self.line.push(b'\n');
             takers.for_each(|stream| stream.push(&self.line));
         }
     }

@@ -4,7 +4,6 @@
 //! process leaves behind that is killed can be opened. The closing lines always have the same
 //! length, so that they can be put back without room on the disk.
 
-use super::json;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -180,14 +179,14 @@ impl Frame {
         // Writing to a `Vec` cannot fail.
         let _ = write!(out, "{{\"traceEvents\":[\n{{\"pid\":{0},\"tid\":{0},\"ts\":0,\"ph\":\"M\"", self.pid);
         out.extend(br#","cat":"__metadata","name":"process_name","args":{"name":"#);
-        json::string(&mut out, name);
+        runtime_core_chrome::string(&mut out, name);
         out.extend(b"}}");
         out
     }
 
     fn closing(&self, lost: u64) -> Vec<u8> {
         let mut out = b"\n],\"metadata\":{\"clock\":\"CLOCK_MONOTONIC\",\"categories\":".to_vec();
-        json::string(&mut out, self.filter.as_bytes());
+        runtime_core_chrome::string(&mut out, self.filter.as_bytes());
         // Writing to a `Vec` cannot fail. The width is that of the largest number.
         let _ = writeln!(out, ",\"events_lost\":{lost:20}}}}}");
         out

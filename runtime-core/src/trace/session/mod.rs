@@ -8,7 +8,6 @@
 
 mod env;
 mod file;
-mod json;
 
 pub(crate) use env::start_from_env;
 pub use env::{FILE_ENV, PATTERNS_ENV};
@@ -322,7 +321,8 @@ impl Recorder {
                         continue;
                     }
                     event.clear();
-                    json::event(&mut event, &found, pid);
+                    let category = page::category_name(found.head.category.into()).unwrap_or_default();
+                    runtime_core_chrome::write(&mut event, &found, category, page::route_name(found.head.route), pid);
                     written = file.add(&event);
                 }
             });

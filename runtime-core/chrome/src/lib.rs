@@ -1,20 +1,25 @@
-//! One event as a line of JSON: an object of Chrome's trace format.
+//! One event as JSON: an object of Chrome's trace format, as the agent streams it and a
+//! process records it.
 //!
 //! The process can have written anything, so text is made UTF-8 and escaped, and what
-//! claims to be JSON is checked. Every line is valid JSON without a newline inside.
+//! claims to be JSON is checked. Every object is valid JSON without a newline inside.
 
-use super::Event;
-use runtime_core_abi::record::{Arg, Value};
+#![warn(missing_docs)]
+
+use runtime_core_abi::record::{Arg, Record, Value};
 use std::io::Write;
 
-/// Appends the event and a newline.
-pub fn write(out: &mut Vec<u8>, event: &Event<'_>, pid: u32) {
-    let head = &event.record.head;
-    // Writing to a `Vec` cannot fail.
-    let _ = write!(out, r#"{{"ph":"{}","cat":"#, char::from(head.phase));
-    string(out, event.category.as_bytes());
+/// Appends the event of a process; times are in microseconds. The route is named in the
+/// event that ends a request.
+pub fn write(out: &mut Vec<u8>, record: &Record<'_>, category: &str, route: Option<&str>, pid: u32) {
+    let head = &record.head;
+    out.extend(br#"{"ph":"#);
+    string(out, &[head.phase]);
+    out.extend(br#","cat":"#);
+    string(out, category.as_bytes());
     out.extend(br#","name":"#);
-    string(out, event.record.name);
+    string(out, record.name);
+    // Writing to a `Vec` cannot fail, here and below.
     let _ = match head.phase {
         // Of this phase the id is the duration.
         b'X' => write!(out, r#","dur":{}"#, Micros(head.id)),
@@ -25,17 +30,17 @@ pub fn write(out: &mut Vec<u8>, event: &Event<'_>, pid: u32) {
     };
     let _ = write!(out, r#","ts":{},"pid":{pid},"tid":{},"args":{{"#, Micros(head.ts_ns), head.tid);
     let mut comma = "";
-    for arg in event.record.args().flatten() {
+    for arg in record.args().flatten() {
         out.extend(comma.as_bytes());
         write_arg(out, &arg);
         comma = ",";
     }
-    if let Some(route) = event.route.filter(|_| head.phase == b'e') {
+    if let Some(route) = route.filter(|_| head.phase == b'e') {
         out.extend(comma.as_bytes());
         out.extend(br#""route":"#);
         string(out, route.as_bytes());
     }
-    out.extend(b"}}\n");
+    out.extend(b"}}");
 }
 
 /// Nanoseconds, shown as microseconds.
@@ -75,7 +80,8 @@ fn write_arg(out: &mut Vec<u8>, arg: &Arg<'_>) {
     }
 }
 
-fn string(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends text as a JSON string.
+pub fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     // Text can always be written as JSON, and to a `Vec`.
     let _ = serde_json::to_writer(out, text.as_ref());
@@ -105,7 +111,7 @@ mod tests {
         let size = record::encode(head, name, args, &mut bytes).unwrap();
         let record = record::decode(&bytes[..size]).unwrap().0.unwrap();
         let mut out = Vec::new();
-        write(&mut out, &Event { record, category: "node.http", route }, 7);
+        write(&mut out, &record, "node.http", route, 7);
         String::from_utf8(out).unwrap()
     }
 
@@ -115,7 +121,7 @@ mod tests {
     fn an_end_event_is_this_line() {
         let args = [("statusCode", Value::Uint(200)), ("url", Value::Str(b"/\"\xff"))];
         let expected = "{\"ph\":\"e\",\"cat\":\"node.http\",\"name\":\"http.server.request\",\"id\":\"0xff\",\"ts\":1234.005,\
-                        \"pid\":7,\"tid\":8,\"args\":{\"statusCode\":200,\"url\":\"/\\\"\u{fffd}\",\"route\":\"/u/:id\"}}\n";
+                        \"pid\":7,\"tid\":8,\"args\":{\"statusCode\":200,\"url\":\"/\\\"\u{fffd}\",\"route\":\"/u/:id\"}}";
         assert_eq!(line(&HEAD, b"http.server.request", &args, Some("/u/:id")), expected);
     }
 
@@ -133,7 +139,7 @@ mod tests {
             ("long", Value::Str(&long)),
         ];
         let line = line(&HEAD, b"n", &args, None);
-        assert_eq!(line.matches('\n').count(), 1);
+        assert!(!line.contains('\n'));
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         let args = &value["args"];
         assert_eq!((&args["nan"], &args["big"]), (&serde_json::Value::Null, &serde_json::json!(1e300)));
@@ -166,7 +172,7 @@ mod tests {
             let value = if json { Value::Json(&text) } else { Value::Str(&text) };
             let line = line(&Head { ts_ns, id, ..HEAD }, &name, &[(&key, value)], None);
             prop_assert_eq!(line.find("{\"ph\":\""), Some(0));
-            prop_assert_eq!(line.find('\n'), Some(line.len() - 1));
+            prop_assert!(!line.contains('\n'));
             prop_assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{}", line);
         }
     }
