@@ -3,6 +3,7 @@
 //! * [`http`]: an HTTP/1.1 server on an event loop of its own ([`event_loop`]).
 //! * [`buffer`]: bytes that are cheap to make and to share, with Node's conversions.
 //! * [`callback`]: entering user code: async contexts, hooks, ticks and microtasks.
+//! * [`stream`]: writing to sockets and pipes: corked, in order, with callbacks.
 //! * [`trace`]: categories, events, and what each thread is doing.
 //! * [`worker`]: message ports between threads and within one.
 //! * [`check`]: whether a category is on, one compare and one branch.
@@ -24,6 +25,7 @@ pub mod http;
 mod lease;
 pub mod page;
 pub mod snapshot;
+pub mod stream;
 mod sys;
 pub mod trace;
 pub mod worker;

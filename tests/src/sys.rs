@@ -14,6 +14,14 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// Time that the calling thread has run on a CPU, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the struct is ours to fill; a thread's own clock always exists on Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Sends a signal to one process; one that is gone already is no error.
 pub fn signal(pid: u32, signal: i32) {
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 1).expect("a process id of a child");

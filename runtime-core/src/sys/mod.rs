@@ -5,9 +5,12 @@
 //! fcntl mmap mremap munmap madvise clone futex close`, leaving and `fork` a subset. Under a
 //! seccomp filter either allow these, or join before the filter, or do not join at all. A
 //! recording of the process's own (`trace::Session`) needs `openat pwrite64 ftruncate lstat
-//! unlink close mmap madvise clone futex`, from a thread of its own.
+//! unlink close mmap madvise clone futex`, from a thread of its own. A stream needs `fcntl fstat
+//! read sendto sendmsg shutdown`, and on a pipe `writev rt_sigprocmask rt_sigpending
+//! rt_sigtimedwait`.
 
 pub(crate) mod direct;
 pub mod memory;
 pub mod process;
 pub mod socket;
+pub mod stream;

@@ -188,6 +188,24 @@ pub fn set_phase(phase: Phase) {
     });
 }
 
+/// Does `work` in a phase; after it the thread does what it did before.
+#[inline]
+pub fn in_phase<R>(phase: Phase, work: impl FnOnce() -> R) -> R {
+    LOCAL.with(|local| {
+        let Some(lane) = local.lane() else { return work() };
+        // An entry into user code changes what the lane shows and not what `local` knows: both
+        // are put back.
+        let (known, shown) = (local.phase.replace(phase), lane.phase.load(Ordering::Relaxed));
+        lane.phase.store(phase as u32, Ordering::Relaxed);
+        let done = work();
+        local.phase.set(known);
+        if let Some(lane) = local.lane() {
+            lane.phase.store(shown, Ordering::Relaxed);
+        }
+        done
+    })
+}
+
 /// Says which request the thread serves from now on; 0 for none. Forgets the route.
 #[inline]
 pub fn set_request(id: u64) {
