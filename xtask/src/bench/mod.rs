@@ -44,10 +44,11 @@ const ROUNDS_MIN: usize = 5;
 
 type Workload = fn(Effort) -> Result<Vec<Value>>;
 
-const WORKLOADS: [(&str, Workload); 5] = [
+const WORKLOADS: [(&str, Workload); 6] = [
     ("toggle", toggle::run),
     ("check", |_| program("runtime-core", "check", &[])),
     ("buffer-of", |effort| program("runtime-core", "buffer", effort.quick())),
+    ("c2s-cork", |effort| program("runtime-core", "cork", effort.quick())),
     ("make-callback", |effort| program("runtime-core", "callback", effort.quick())),
     ("messageport", |effort| program("runtime-core", "worker", effort.quick())),
 ];
